@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+# nearlight_test(<name> SOURCES ... [CUDA_SOURCES ...] [DEPS ...] [LABELS unit tsan asan ...]
+#                [TIMEOUT seconds] [GPU] [RACECHECK] [NO_MAIN])
+#
+# One GoogleTest program nearlight_test_<name>; each of its test cases is a ctest entry with the labels
+# and the time limit (default 60 s) given.
+#   label tsan, asan  the program is also built and run under the tsan / asan-ubsan preset
+#   label slow        runs in `./dev test --all` only
+#   GPU               needs a GPU: skipped where CUDA is off, labelled gpu, carried in the GPU bundle
+#   RACECHECK         uses shared memory: the bundle also runs it under racecheck
+#   NO_MAIN           brings its own main()
+#
+# The targets nearlight_tests_<label> build the programs that carry a label.
+
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+function(nearlight_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;RACECHECK;NO_MAIN" "TIMEOUT"
+    "SOURCES;CUDA_SOURCES;DEPS;LABELS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "nearlight_test(${name}): not understood: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  if(arg_GPU AND NOT NEARLIGHT_HAS_CUDA)
+    return()
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  if(arg_GPU)
+    list(APPEND arg_LABELS gpu)
+  endif()
+  list(REMOVE_DUPLICATES arg_LABELS)
+
+  set(target nearlight_test_${name})
+  if(arg_NO_MAIN)
+    set(gtest GTest::gtest)
+  else()
+    set(gtest GTest::gtest_main)
+  endif()
+  nearlight_program(${target} SOURCES ${arg_SOURCES} CUDA_SOURCES ${arg_CUDA_SOURCES}
+    DEPS ${arg_DEPS} GTest::gmock ${gtest})
+
+  # gtest_discover_tests hands a list on as separate words unless its semicolons are escaped.
+  string(REPLACE ";" "\\;" labels "${arg_LABELS}")
+  gtest_discover_tests(${target}
+    TEST_PREFIX "${name}."
+    DISCOVERY_TIMEOUT 120
+    PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${labels}")
+
+  foreach(label IN LISTS arg_LABELS)
+    if(NOT TARGET nearlight_tests_${label})
+      add_custom_target(nearlight_tests_${label})
+    endif()
+    add_dependencies(nearlight_tests_${label} ${target})
+  endforeach()
+
+  if(arg_GPU)
+    set_property(TARGET ${target} PROPERTY NEARLIGHT_GPU_TEST ON)
+    install(TARGETS ${target} RUNTIME DESTINATION bin COMPONENT gpu-bundle EXCLUDE_FROM_ALL)
+    set_property(GLOBAL APPEND_STRING PROPERTY nearlight_gpu_tests
+      "$<TARGET_FILE_NAME:${target}> ${arg_TIMEOUT} $<IF:$<BOOL:${arg_RACECHECK}>,racecheck,->\n")
+  endif()
+endfunction()
