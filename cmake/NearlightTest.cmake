@@ -41,12 +41,19 @@ function(nearlight_test name)
   nearlight_program(${target} SOURCES ${arg_SOURCES} CUDA_SOURCES ${arg_CUDA_SOURCES}
     DEPS ${arg_DEPS} GTest::gmock ${gtest})
 
-  # gtest_discover_tests hands a list on as separate words unless its semicolons are escaped.
-  string(REPLACE ";" "\\;" labels "${arg_LABELS}")
   gtest_discover_tests(${target}
     TEST_PREFIX "${name}."
+    NO_PRETTY_VALUES
     DISCOVERY_TIMEOUT 120
-    PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${labels}")
+    PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  # gtest_discover_tests keeps only the first of several labels, so they are set after it.
+  set(labels_file "${CMAKE_CURRENT_BINARY_DIR}/${target}_labels.cmake")
+  file(CONFIGURE OUTPUT "${labels_file}" @ONLY CONTENT [[
+if(@target@_TESTS)
+  set_tests_properties(${@target@_TESTS} PROPERTIES LABELS "@arg_LABELS@")
+endif()
+]])
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${labels_file}")
 
   foreach(label IN LISTS arg_LABELS)
     if(NOT TARGET nearlight_tests_${label})
