@@ -1,0 +1,60 @@
+// The two concepts a protocol is written against: where it executes (ExecSpace) and by how many threads (Coop).
+//
+// A protocol names patterns (a line that carries its own arrival, a flag that publishes plain payload), not fences:
+// the host cannot promise 16-byte atomicity, and the checkers must see every ordering.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace nearlight::exec {
+
+enum class Order { relaxed, acquire, release };
+enum class Scope { block, device, system };
+
+// A group of threads that run one protocol call together. NCCL's ncclCoopCta and ncclCoopWarp satisfy it unchanged.
+template <class C>
+concept Coop = requires(C coop, const C const_coop) {
+  { const_coop.thread_rank() } -> std::convertible_to<int>;
+  { const_coop.size() } -> std::convertible_to<int>;
+  coop.sync();
+};
+
+// 8 bytes of payload: what an LL line carries.
+using Pack = std::uint64_t;
+// 16 bytes of payload: what one vector access moves.
+struct alignas(16) Vec {
+  Pack pack[2];
+};
+
+template <class S>
+concept ExecSpace = requires(typename S::Line& line, const typename S::Line& const_line, typename S::Word& word,
+                             const typename S::Word& const_word, typename S::Cell& cell,
+                             const typename S::Cell& const_cell, Pack pack, const Vec& vec, std::uint32_t value,
+                             Pack& out, std::uint32_t& seen, std::uint32_t spins) {
+  // Line: 8 bytes of payload that carry their own arrival. Stores pack and flag, relaxed, system scope.
+  S::store_line(line, pack, value);
+  // True only when `out` is the pack that was stored with exactly this flag. `seen` is a flag found in the line.
+  { S::try_load_line(const_line, value, out, seen) } -> std::same_as<bool>;
+  // Word: a flag. Plain payload written before a release store is seen after the acquire load that reads it.
+  S::template store<Order::release, Scope::system>(word, value);
+  { S::template load<Order::acquire, Scope::system>(const_word) } -> std::convertible_to<std::uint32_t>;
+  // 0 -> 1; true for the one caller that made the change. relaxed, device scope.
+  { S::claim(word) } -> std::same_as<bool>;
+  // Cell: 16 bytes of plain payload, ordered only by the flag beside it.
+  S::store_cell(cell, vec);
+  { S::load_cell(const_cell) } -> std::same_as<Vec>;
+  // Full fence, system scope. Only where the epoch wraps.
+  S::fence_system();
+  // Between two polls; `spins` counts the polls of this wait.
+  S::relax(spins);
+  // Nanoseconds of a clock that all threads of this rank share; in a model, a count of calls.
+  { S::now_ns() } -> std::convertible_to<std::uint64_t>;
+  // Polls between two looks at the clock and the abort word: looking costs more than polling.
+  { S::kPollsPerCheck } -> std::convertible_to<std::uint32_t>;
+  // The epoch after which numbering starts again at kFirstWrapped; smaller in a model.
+  { S::kLastEpoch } -> std::convertible_to<std::uint32_t>;
+};
+
+}  // namespace nearlight::exec

@@ -1,0 +1,154 @@
+// The GPU as an execution space: PTX for sm_70 and later; 16-byte vector accesses, system scope, relaxed unless named otherwise.
+//
+// PTX promises no atomicity beyond 8 bytes, so a line carries its flag in each 8-byte half.
+#pragma once
+
+#include <cstdint>
+
+#include <nearlight/detail/exec/bits.hpp>
+#include <nearlight/detail/exec/concepts.hpp>
+#include <nearlight/detail/exec/fn.hpp>
+
+namespace nearlight::exec {
+
+struct CudaSpace {
+  struct alignas(16) Line {
+    std::uint32_t word[4];  // payload 0, flag, payload 1, flag
+  };
+  using Word = std::uint32_t;
+  using Cell = Vec;
+
+  static constexpr std::uint32_t kPollsPerCheck = 2048;  // about 0.3 ms of polling
+  static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
+  static constexpr bool kUnalignedAccess = false;
+
+  static NL_FN void store_line(Line& line, Pack pack, std::uint32_t flag) {
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %3, %2, %3};" ::"l"(&line), "r"(low_half(pack)),
+                 "r"(high_half(pack)), "r"(flag)
+                 : "memory");
+  }
+
+  static NL_FN bool try_load_line(const Line& line, std::uint32_t flag, Pack& out, std::uint32_t& seen) {
+    std::uint32_t low, low_flag, high, high_flag;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(low), "=r"(low_flag), "=r"(high), "=r"(high_flag)
+                 : "l"(&line)
+                 : "memory");
+    out = join_halves(low, high);
+    seen = low_flag == flag ? high_flag : low_flag;
+    return low_flag == flag && high_flag == flag;
+  }
+
+  template <Order order, Scope scope>
+  static NL_FN void store(Word& word, std::uint32_t value) {
+    static_assert(order != Order::acquire);
+    if constexpr (order == Order::release) {
+      static_assert(scope == Scope::system);
+      asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(&word), "r"(value) : "memory");
+    } else if constexpr (scope == Scope::system) {
+      asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(&word), "r"(value) : "memory");
+    } else {
+      asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(&word), "r"(value) : "memory");
+    }
+  }
+
+  template <Order order, Scope scope>
+  static NL_FN std::uint32_t load(const Word& word) {
+    static_assert(order != Order::release);
+    std::uint32_t value;
+    if constexpr (order == Order::acquire) {
+      static_assert(scope == Scope::system);
+      asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(&word) : "memory");
+    } else if constexpr (scope == Scope::system) {
+      asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(&word) : "memory");
+    } else {
+      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(&word) : "memory");
+    }
+    return value;
+  }
+
+  static NL_FN bool claim(Word& word) {
+    std::uint32_t before;
+    asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], 0, 1;" : "=r"(before) : "l"(&word) : "memory");
+    return before == 0;
+  }
+
+  // Plain (weak) vector accesses: the payload is ordered by the flag.
+  static NL_FN void store_cell(Cell& cell, const Vec& value) {
+    asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(&cell), "l"(value.pack[0]), "l"(value.pack[1])
+                 : "memory");
+  }
+  static NL_FN Vec load_cell(const Cell& cell) {
+    Vec value;
+    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(value.pack[0]), "=l"(value.pack[1])
+                 : "l"(&cell)
+                 : "memory");
+    return value;
+  }
+
+  // The rank's own buffers. Device scope so that a load is served by L2: the kernel before may have written the data
+  // from another SM while this one was already resident (programmatic dependent launch).
+  static NL_FN Pack load_pack(const void* aligned8) {
+    std::uint32_t low, high;
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(low), "=r"(high) : "l"(aligned8) : "memory");
+    return join_halves(low, high);
+  }
+  static NL_FN Vec load_vec(const void* aligned16) {
+    std::uint32_t a, b, c, d;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "l"(aligned16)
+                 : "memory");
+    return {{join_halves(a, b), join_halves(c, d)}};
+  }
+  static NL_FN std::uint32_t load_element(const std::uint32_t* element) {
+    std::uint32_t value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(element) : "memory");
+    return value;
+  }
+  static NL_FN std::uint16_t load_element(const std::uint16_t* element) {
+    std::uint16_t value;
+    asm volatile("ld.relaxed.gpu.global.u16 %0, [%1];" : "=h"(value) : "l"(element) : "memory");
+    return value;
+  }
+  static NL_FN void store_pack(void* aligned8, Pack value) { *static_cast<Pack*>(aligned8) = value; }
+  static NL_FN void store_vec(void* aligned16, const Vec& value) {
+    store_cell(*static_cast<Cell*>(aligned16), value);
+  }
+
+  static NL_FN void fence_system() { __threadfence_system(); }
+  static NL_FN void relax(std::uint32_t) {}
+
+  // Both floats to bfloat16, round to nearest even; NaN becomes 0x7fff. `low` lands in the lower half.
+  static NL_FN std::uint32_t to_bf16_pair(float low, float high) {
+    std::uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+  }
+  // A NaN loses to a number; +0 beats -0.
+  static NL_FN float max_float(float a, float b) { return fmaxf(a, b); }
+
+  static NL_FN std::uint64_t now_ns() {
+    std::uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+  }
+};
+
+// The whole thread block.
+struct CtaCoop {
+  NL_FN int thread_rank() const { return static_cast<int>(threadIdx.x); }
+  NL_FN int size() const { return static_cast<int>(blockDim.x); }
+  NL_FN void sync() { __syncthreads(); }
+};
+
+NL_FN std::uint32_t cta_index() { return blockIdx.x; }
+NL_FN std::uint32_t cta_count() { return gridDim.x; }
+
+// Programmatic dependent launch. The kernel after this one may become resident; what it reads is not released by this.
+NL_FN void allow_dependent_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// Returns when every kernel before has finished and its writes are seen. Nothing another kernel writes may be read before.
+NL_FN void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+}  // namespace nearlight::exec

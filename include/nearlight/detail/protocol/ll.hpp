@@ -1,0 +1,58 @@
+// LL: 8 bytes of payload a line, each with its arrival flag beside it. Any data, no reset, no fence: the flag is the epoch.
+//
+// Orderings: none but the line's own contract ("true means this is the pack of this epoch"). [L1] store_line pairs with
+// [L2] try_load_line of the same line and epoch. Reuse of a line is ordered by the session's rule (E1).
+#pragma once
+
+#include <cstdint>
+
+#include <nearlight/detail/exec/concepts.hpp>
+#include <nearlight/detail/exec/fn.hpp>
+#include <nearlight/detail/protocol/epoch.hpp>
+#include <nearlight/detail/protocol/region.hpp>
+
+namespace nearlight::protocol {
+
+// Sends `pack` to `slot` of every other rank. kMax: compile-time bound of the number of ranks.
+// The order of peers is rotated by rank, so that not all ranks store to the same one first.
+template <int kMax, RegionView V>
+NL_FN void ll_broadcast(const V& view, std::uint32_t slot, exec::Pack pack, std::uint32_t epoch) {
+  const int bank = bank_of(epoch);
+  NL_UNROLL
+  for (int hop = 1; hop < kMax; ++hop) {
+    if (hop >= view.nranks()) break;
+    int peer = view.rank() + hop;
+    if (peer >= view.nranks()) peer -= view.nranks();
+    V::Space::store_line(view.line(peer, bank, view.rank(), slot), pack, epoch);  // [L1]
+  }
+}
+
+// One look at `slot` from every other rank. True when all have arrived; then packs[source] is theirs. packs[rank] stays.
+template <int kMax, RegionView V>
+NL_FN bool ll_try_gather(const V& view, std::uint32_t slot, std::uint32_t epoch, exec::Pack (&packs)[kMax]) {
+  const int bank = bank_of(epoch);
+  bool all = true;
+  NL_UNROLL
+  for (int source = 0; source < kMax; ++source) {
+    if (source >= view.nranks()) break;
+    if (source == view.rank()) continue;
+    std::uint32_t seen;
+    // Not short-circuited: all the loads are in flight together.
+    all &= V::Space::try_load_line(view.line(view.rank(), bank, source, slot), epoch, packs[source], seen);  // [L2]
+  }
+  return all;
+}
+
+// Which source is missing at `slot`, for the fault record: -1 when all have arrived by now.
+template <RegionView V>
+NL_COLD_FN int ll_missing(V view, std::uint32_t slot, std::uint32_t epoch, std::uint32_t& seen) {
+  seen = epoch;
+  for (int source = 0; source < view.nranks(); ++source) {
+    exec::Pack pack;
+    if (source == view.rank()) continue;
+    if (!V::Space::try_load_line(view.line(view.rank(), bank_of(epoch), source, slot), epoch, pack, seen)) return source;
+  }
+  return -1;
+}
+
+}  // namespace nearlight::protocol

@@ -1,0 +1,86 @@
+// A region: the part of every rank's scratch that belongs to one CTA index (on the CPU: to the rank's one driver).
+//
+//   flags    [bank 2][source rank]          one 128-byte line each, for the simple protocol
+//   lines    [bank 2][source rank][slot]    16 bytes each, for LL
+//   payload  [bank 2][source rank][cell]    16 bytes each, for the simple protocol
+//
+// The places depend on the number of ranks and on the configured sizes only, never on a message: a flag that moved with the
+// message size would be overwritten by another message's payload. LL lines and payload share no byte for the same reason.
+// The epoch and the failure word are the rank's own and lie outside (RegionState).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <nearlight/detail/exec/concepts.hpp>
+#include <nearlight/detail/exec/fn.hpp>
+
+namespace nearlight::protocol {
+
+inline constexpr int kBanks = 2;
+inline constexpr std::size_t kFlagStride = 128;  // bytes; one flag a cache line, of GPU and CPU
+inline constexpr int kMaxRanks = 8;
+
+struct RegionLayout {
+  std::int32_t nranks = 0;
+  std::uint32_t slots = 0;  // LL lines per bank and source
+  std::uint32_t cells = 0;  // 16-byte payload cells per bank and source
+
+  NL_HOST_FN std::size_t flags_bytes() const { return kFlagStride * kBanks * static_cast<std::size_t>(nranks); }
+  NL_HOST_FN std::size_t lines_bytes() const { return std::size_t{16} * kBanks * static_cast<std::size_t>(nranks) * slots; }
+  NL_HOST_FN std::size_t payload_bytes() const { return std::size_t{16} * kBanks * static_cast<std::size_t>(nranks) * cells; }
+  NL_HOST_FN std::size_t region_bytes() const {
+    return (flags_bytes() + lines_bytes() + payload_bytes() + kFlagStride - 1) / kFlagStride * kFlagStride;
+  }
+};
+
+// What a protocol asks of a region; the model checker has its own.
+template <class V>
+concept RegionView = requires(const V& view, int peer, int bank, int source, std::uint32_t index) {
+  typename V::Space;
+  { view.rank() } -> std::convertible_to<int>;
+  { view.nranks() } -> std::convertible_to<int>;
+  { view.slots() } -> std::convertible_to<std::uint32_t>;
+  { view.cells() } -> std::convertible_to<std::uint32_t>;
+  { view.line(peer, bank, source, index) } -> std::same_as<typename V::Space::Line&>;
+  { view.flag(peer, bank, source) } -> std::same_as<typename V::Space::Word&>;
+  { view.cell(peer, bank, source, index) } -> std::same_as<typename V::Space::Cell&>;
+};
+
+// A region of a symmetric heap: base + peer * stride + offset, no table to read.
+template <exec::ExecSpace S>
+class FlatRegion {
+ public:
+  using Space = S;
+
+  // `base`: where rank 0's region lies; `stride`: bytes from one rank's heap to the next.
+  NL_HOST_FN FlatRegion(char* base, std::size_t stride, int rank, const RegionLayout& layout)
+      : base_(base), stride_(stride), rank_(rank), layout_(layout) {}
+
+  NL_FN int rank() const { return rank_; }
+  NL_FN int nranks() const { return layout_.nranks; }
+  NL_FN std::uint32_t slots() const { return layout_.slots; }
+  NL_FN std::uint32_t cells() const { return layout_.cells; }
+
+  NL_FN typename S::Word& flag(int peer, int bank, int source) const {
+    return *reinterpret_cast<typename S::Word*>(of(peer) + kFlagStride * row(bank, source));
+  }
+  NL_FN typename S::Line& line(int peer, int bank, int source, std::uint32_t slot) const {
+    return reinterpret_cast<typename S::Line*>(of(peer) + layout_.flags_bytes())[row(bank, source) * layout_.slots + slot];
+  }
+  NL_FN typename S::Cell& cell(int peer, int bank, int source, std::uint32_t index) const {
+    return reinterpret_cast<typename S::Cell*>(of(peer) + layout_.flags_bytes() +
+                                               layout_.lines_bytes())[row(bank, source) * layout_.cells + index];
+  }
+
+ private:
+  NL_FN char* of(int peer) const { return base_ + static_cast<std::size_t>(peer) * stride_; }
+  NL_FN std::size_t row(int bank, int source) const { return static_cast<std::size_t>(bank * layout_.nranks + source); }
+
+  char* base_;
+  std::size_t stride_;
+  int rank_;
+  RegionLayout layout_;
+};
+
+}  // namespace nearlight::protocol

@@ -1,0 +1,125 @@
+// One group's hold on its region while it runs collectives: the epoch lives in a register from open to close.
+//
+// The rule that makes two banks enough (checked by the model tests): a thread stores for epoch e+1 only after every thread of
+// its group has finished reading epoch e, and in every epoch every rank hears from every other. Then whoever hears a peer's
+// epoch e+1 knows that the peer has read everything of epoch e, and may overwrite that bank for epoch e+2.
+#pragma once
+
+#include <cstdint>
+
+#include <nearlight/detail/exec/concepts.hpp>
+#include <nearlight/detail/exec/fn.hpp>
+#include <nearlight/detail/protocol/epoch.hpp>
+#include <nearlight/detail/protocol/fault.hpp>
+#include <nearlight/detail/protocol/poll.hpp>
+#include <nearlight/detail/protocol/region.hpp>
+
+namespace nearlight::protocol {
+
+// The rank's own memory, one a region, shared by every collective and protocol that uses the region. Zeroed at creation.
+template <class S>
+struct alignas(16) RegionState {
+  typename S::Word epoch;   // the last one used
+  typename S::Word failed;  // non-zero: neither send nor wait any more
+  typename S::Word reserved[2];
+};
+
+template <RegionView V, exec::Coop C>
+class Session {
+ public:
+  using Space = typename V::Space;
+
+  // `region`: index of the region, for fault records; `collective`: likewise.
+  NL_FN Session(const V& view, C coop, RegionState<Space>& state, const Control<Space>& control, std::uint32_t region,
+                std::uint32_t collective)
+      : view_(view), coop_(coop), state_(state), control_(control), region_(region), collective_(collective) {
+    // Written by the kernel before (or by the host): a relaxed load is enough, the kernel boundary orders it.
+    epoch_ = Space::template load<exec::Order::relaxed, exec::Scope::device>(state_.epoch);
+    failed_ = Space::template load<exec::Order::relaxed, exec::Scope::device>(state_.failed);
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  NL_FN const V& view() const { return view_; }
+  NL_FN C& coop() { return coop_; }
+  NL_FN std::uint32_t epoch() const { return epoch_; }
+  // This thread has given up, or the communicator had failed before: nothing may be sent, nothing is waited for.
+  NL_FN bool failed() const { return failed_ != 0; }
+
+  // The next epoch. From the second on the group first makes sure that all its threads are done with the one before.
+  NL_FN std::uint32_t begin_epoch() {
+    if (used_) finish_epoch();
+    used_ = true;
+    epoch_ = next_epoch<Space>(epoch_);
+    return epoch_;
+  }
+
+  // Waits for `attempt` unless the session has failed. On failure `blame` says what was missing:
+  // blame(fault) fills peer, slot, expected, seen.
+  template <class Attempt, class Blame>
+  NL_FN bool wait(Attempt&& attempt, Blame&& blame) {
+    if (failed_ != 0) return false;
+    const Wait outcome = poll<Space>(control_, attempt);
+    if (outcome == Wait::ok) return true;
+    FaultRecord fault{};
+    fault.kind = static_cast<std::uint32_t>(outcome);
+    fault.rank = view_.rank();
+    fault.peer = -1;
+    fault.collective = collective_;
+    fault.epoch = epoch_;
+    fault.region = region_;
+    blame(fault);
+    failed_ = 1;
+    Space::template store<exec::Order::relaxed, exec::Scope::device>(state_.failed, 1u);
+    report_fault<Space>(control_, fault);
+    return false;
+  }
+
+  // All threads of the group call it, last. Hands the epoch to the next session.
+  NL_FN void close() {
+    finish_epoch();
+    if (coop_.thread_rank() == 0) {
+      Space::template store<exec::Order::relaxed, exec::Scope::device>(state_.epoch, epoch_);
+    }
+  }
+
+ private:
+  // [E1] sync: every read of this epoch by the group comes before every store of the next one.
+  NL_FN void finish_epoch() {
+    coop_.sync();
+    if (touches_wrap<Space>(epoch_)) wrap(view_, coop_, epoch_, failed_ != 0);
+  }
+
+  // Lines and flags of 2^32 epochs ago would look current again, so each bank is cleared once as numbering starts anew.
+  // [E2] our clearing < fence < our next store (seen by the peer) < the peer's fence at its end of that epoch < the peer's
+  // next store into the cleared bank. Both sides run the fence: touches_wrap() covers the epoch after, too.
+  // Static and by value, so that the session itself never has to leave its registers.
+  static NL_COLD_FN void wrap(V view, C coop, std::uint32_t epoch, bool failed) {
+    if (epoch >= Space::kLastEpoch - 1 && !failed) {
+      const int bank = bank_of(epoch);
+      for (int source = 0; source < view.nranks(); ++source) {
+        for (std::uint32_t slot = static_cast<std::uint32_t>(coop.thread_rank()); slot < view.slots();
+             slot += static_cast<std::uint32_t>(coop.size())) {
+          Space::store_line(view.line(view.rank(), bank, source, slot), 0, 0);
+        }
+        if (coop.thread_rank() == 0) {
+          Space::template store<exec::Order::relaxed, exec::Scope::system>(view.flag(view.rank(), bank, source), 0u);
+        }
+      }
+    }
+    coop.sync();
+    Space::fence_system();
+  }
+
+  V view_;
+  C coop_;
+  RegionState<Space>& state_;
+  const Control<Space>& control_;
+  std::uint32_t region_;
+  std::uint32_t collective_;
+  std::uint32_t epoch_ = 0;
+  std::uint32_t failed_ = 0;
+  bool used_ = false;
+};
+
+}  // namespace nearlight::protocol

@@ -1,0 +1,132 @@
+// The CPU as an execution space: threads of one process or processes over shared memory.
+//
+// A line is two 8-byte atomics, each half with its own flag, so nothing assumes 16-byte atomicity.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+
+#include <nearlight/detail/exec/bits.hpp>
+#include <nearlight/detail/exec/concepts.hpp>
+
+namespace nearlight::exec {
+
+struct HostSpace {
+  struct alignas(16) Line {
+    std::uint64_t half[2];  // payload in the lower 32 bits, flag in the upper
+  };
+  using Word = std::uint32_t;
+  using Cell = Vec;
+
+  static constexpr std::uint32_t kPollsPerCheck = 1024;
+  static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
+  static constexpr bool kUnalignedAccess = true;
+
+  static void store_line(Line& line, Pack pack, std::uint32_t flag) {
+    std::atomic_ref(line.half[0]).store(join_halves(low_half(pack), flag), std::memory_order_relaxed);
+    std::atomic_ref(line.half[1]).store(join_halves(high_half(pack), flag), std::memory_order_relaxed);
+  }
+  static bool try_load_line(const Line& line, std::uint32_t flag, Pack& out, std::uint32_t& seen) {
+    auto& mutable_line = const_cast<Line&>(line);  // atomic_ref<const T> is C++26
+    const std::uint64_t first = std::atomic_ref(mutable_line.half[0]).load(std::memory_order_relaxed);
+    const std::uint64_t second = std::atomic_ref(mutable_line.half[1]).load(std::memory_order_relaxed);
+    out = join_halves(low_half(first), low_half(second));
+    seen = high_half(first) == flag ? high_half(second) : high_half(first);
+    return high_half(first) == flag && high_half(second) == flag;
+  }
+
+  template <Order order, Scope>
+  static void store(Word& word, std::uint32_t value) {
+    static_assert(order != Order::acquire);
+    std::atomic_ref(word).store(value, order == Order::release ? std::memory_order_release : std::memory_order_relaxed);
+  }
+  template <Order order, Scope>
+  static std::uint32_t load(const Word& word) {
+    static_assert(order != Order::release);
+    return std::atomic_ref(const_cast<Word&>(word))
+        .load(order == Order::acquire ? std::memory_order_acquire : std::memory_order_relaxed);
+  }
+  static bool claim(Word& word) {
+    std::uint32_t expected = 0;
+    return std::atomic_ref(word).compare_exchange_strong(expected, 1, std::memory_order_relaxed);
+  }
+
+  static void store_cell(Cell& cell, const Vec& value) { cell = value; }
+  static Vec load_cell(const Cell& cell) { return cell; }
+
+  static Pack load_pack(const void* data) {
+    Pack pack;
+    std::memcpy(&pack, data, sizeof pack);
+    return pack;
+  }
+  static void store_pack(void* data, Pack pack) { std::memcpy(data, &pack, sizeof pack); }
+  static Vec load_vec(const void* data) {
+    Vec vec;
+    std::memcpy(&vec, data, sizeof vec);
+    return vec;
+  }
+  static void store_vec(void* data, const Vec& vec) { std::memcpy(data, &vec, sizeof vec); }
+  static std::uint32_t load_element(const std::uint32_t* element) { return *element; }
+  static std::uint16_t load_element(const std::uint16_t* element) { return *element; }
+
+  static void fence_system() {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wtsan"  // ThreadSanitizer does not see the fence; only relaxed atomics depend on it
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#pragma GCC diagnostic pop
+  }
+
+  // Spins politely at first, then lets another thread run: there may be more ranks than processors.
+  static void relax(std::uint32_t polls) {
+    if (polls < 4096) {
+      pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+
+  // As the GPU's cvt.rn.bf16x2: nearest even, NaN becomes 0x7fff.
+  static std::uint32_t to_bf16_pair(float low, float high) {
+    return to_bf16(low) | static_cast<std::uint32_t>(to_bf16(high)) << 16;
+  }
+  // As the GPU's max: a NaN loses to a number, +0 beats -0.
+  static float max_float(float a, float b) {
+    if (a != a) return b != b ? as_float(0x7fffffffu) : b;
+    if (b != b) return a;
+    if (a == b) return as_float(as_bits(a) & as_bits(b));  // equal bits, or zeros of both signs
+    return a > b ? a : b;
+  }
+
+  static std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+  }
+
+ private:
+  static std::uint32_t to_bf16(float value) {
+    const std::uint32_t bits = as_bits(value);
+    const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return value != value ? 0x7fffu : rounded;
+  }
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield" ::: "memory");
+#endif
+  }
+};
+
+// A group of one thread.
+struct SoloCoop {
+  int thread_rank() const { return 0; }
+  int size() const { return 1; }
+  void sync() {}
+};
+
+}  // namespace nearlight::exec

@@ -1,0 +1,41 @@
+// Which algorithm, protocol and grid a call takes, from facts that are equal on all ranks, and why.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/types.hpp"
+
+namespace nearlight::route {
+
+enum class Algorithm { copy, one_shot };
+enum class Protocol { ll, simple };
+
+const char* name_of(Algorithm algorithm);
+const char* name_of(Protocol protocol);
+
+// Equal on all ranks. Pointers are not among them: alignment and in-place are one rank's own.
+struct Facts {
+  bool gpu = false;
+  int nranks = 1;
+  std::size_t count = 0;
+  DataType type = DataType::f32;
+  ReduceOp op = ReduceOp::sum;
+  std::uint32_t regions = 1;  // the largest grid
+  std::uint32_t slots = 1;    // LL slots a region
+  std::uint32_t cells = 1;    // 16-byte cells of a simple chunk
+};
+
+struct Route {
+  Algorithm algorithm = Algorithm::one_shot;
+  Protocol protocol = Protocol::ll;
+  std::uint32_t grid = 1;     // CTAs
+  std::uint32_t threads = 1;  // per CTA
+  std::uint32_t held = 0;     // LL: packs a thread holds in registers
+  std::string reason;         // one line for a person
+};
+
+Route all_reduce(const Facts& facts);
+
+}  // namespace nearlight::route
