@@ -62,6 +62,8 @@ function(nearlight_program target)
   add_executable(${target} ${sources})
   nearlight_own_code(${target})
   nearlight_common_usage(${target} PRIVATE)
+  # Programs may share headers of their own: "cli/table.hpp", "tests/support/ranks.hpp".
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${target} PRIVATE ${arg_DEPS} ${CMAKE_DL_LIBS})
   if(arg_OUTPUT)
     set_target_properties(${target} PROPERTIES OUTPUT_NAME "${arg_OUTPUT}")

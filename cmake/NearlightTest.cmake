@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # nearlight_test(<name> SOURCES ... [CUDA_SOURCES ...] [DEPS ...] [LABELS unit tsan asan ...]
-#                [TIMEOUT seconds] [GPU] [RACECHECK] [NO_MAIN])
+#                [TIMEOUT seconds] [PROCESSORS n] [SERIAL] [GPU] [RACECHECK] [NO_MAIN])
 #
 # One GoogleTest program nearlight_test_<name>; each of its test cases is a ctest entry with the labels
 # and the time limit (default 60 s) given.
@@ -8,15 +8,20 @@
 #   label slow        runs in `./dev test --all` only
 #   GPU               needs a GPU: skipped where CUDA is off, labelled gpu, carried in the GPU bundle
 #   RACECHECK         uses shared memory: the bundle also runs it under racecheck
+#   PROCESSORS n      keeps n cores busy (ctest runs fewer tests beside it)
+#   SERIAL            nothing else may run beside it
 #   NO_MAIN           brings its own main()
 #
-# The targets nearlight_tests_<label> build the programs that carry a label.
+# The targets nearlight_tests_<label> build the programs that carry a label. For checks on PTX there is
+# NEARLIGHT_FILECHECK, LLVM's FileCheck where it is installed.
 
 find_package(GTest REQUIRED)
 include(GoogleTest)
+find_program(NEARLIGHT_FILECHECK NAMES FileCheck FileCheck-14 FileCheck-15 FileCheck-16 FileCheck-17 FileCheck-18)
+mark_as_advanced(NEARLIGHT_FILECHECK)
 
 function(nearlight_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;RACECHECK;NO_MAIN" "TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;RACECHECK;NO_MAIN;SERIAL" "TIMEOUT;PROCESSORS"
     "SOURCES;CUDA_SOURCES;DEPS;LABELS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "nearlight_test(${name}): not understood: ${arg_UNPARSED_ARGUMENTS}")
@@ -26,6 +31,12 @@ function(nearlight_test name)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
+  endif()
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
+  endif()
+  if(NOT arg_SERIAL)
+    set(arg_SERIAL OFF)
   endif()
   if(arg_GPU)
     list(APPEND arg_LABELS gpu)
@@ -45,7 +56,7 @@ function(nearlight_test name)
     TEST_PREFIX "${name}."
     NO_PRETTY_VALUES
     DISCOVERY_TIMEOUT 120
-    PROPERTIES TIMEOUT ${arg_TIMEOUT})
+    PROPERTIES TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS} RUN_SERIAL ${arg_SERIAL})
   # gtest_discover_tests keeps only the first of several labels, so they are set after it.
   set(labels_file "${CMAKE_CURRENT_BINARY_DIR}/${target}_labels.cmake")
   file(CONFIGURE OUTPUT "${labels_file}" @ONLY CONTENT [[
@@ -63,9 +74,22 @@ endif()
   endforeach()
 
   if(arg_GPU)
+    # One line a program for the GPU bundle: its path, the limit of one test, what else to run it under.
     set_property(TARGET ${target} PROPERTY NEARLIGHT_GPU_TEST ON)
-    install(TARGETS ${target} RUNTIME DESTINATION bin COMPONENT gpu-bundle EXCLUDE_FROM_ALL)
+    set(extra "-")
+    if(arg_RACECHECK)
+      set(extra "racecheck")
+    endif()
     set_property(GLOBAL APPEND_STRING PROPERTY nearlight_gpu_tests
-      "$<TARGET_FILE_NAME:${target}> ${arg_TIMEOUT} $<IF:$<BOOL:${arg_RACECHECK}>,racecheck,->\n")
+      "$<TARGET_FILE:${target}> ${arg_TIMEOUT} ${extra}\n")
+  endif()
+endfunction()
+
+# Once, after all tests are known: writes gpu-tests.txt into the build folder.
+function(nearlight_write_gpu_test_list)
+  get_property(list GLOBAL PROPERTY nearlight_gpu_tests)
+  file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/gpu-tests.txt" CONTENT "${list}")
+  if(NOT TARGET nearlight_tests_gpu)
+    add_custom_target(nearlight_tests_gpu)
   endif()
 endfunction()
