@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "base/types.hpp"
 
@@ -33,7 +32,7 @@ struct Route {
   std::uint32_t grid = 1;     // CTAs
   std::uint32_t threads = 1;  // per CTA
   std::uint32_t held = 0;     // LL: packs a thread holds in registers
-  std::string reason;         // one line for a person
+  const char* reason = "";    // one line for a person; static storage
 };
 
 Route all_reduce(const Facts& facts);
