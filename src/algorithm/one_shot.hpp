@@ -133,7 +133,8 @@ NL_FN void one_shot_ll(SessionT& session, Share share, const In& input, const Ou
   }
 }
 
-// Chunks of view.cells() vectors, one flag each. kUnroll: vectors a thread has in flight.
+// Chunks of at most view.cells() vectors, one flag each; smaller ones where that lets every group work in the first round.
+// kUnroll: vectors a thread has in flight.
 template <class Math, int kMax, int kUnroll, class SessionT, class In, class Out, class Hooks>
 NL_FN void one_shot_simple(SessionT& session, Share share, const In& input, const Out& output, const Hooks& hooks) {
   using exec::Pack;
@@ -143,8 +144,9 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const In& input, cons
   const int rank = view.rank(), nranks = view.nranks();
   const auto lane = static_cast<std::uint32_t>(session.coop().thread_rank());
   const auto width = static_cast<std::uint32_t>(session.coop().size());
-  const std::uint32_t span = view.cells();
   const std::uint64_t vecs = input.vecs();
+  const std::uint64_t even_share = (vecs + share.count - 1) / share.count;
+  const std::uint32_t span = even_share < view.cells() ? static_cast<std::uint32_t>(even_share) : view.cells();
 
   for (std::uint64_t base = std::uint64_t{share.index} * span; base < vecs; base += std::uint64_t{share.count} * span) {
     const std::uint32_t here = vecs - base < span ? static_cast<std::uint32_t>(vecs - base) : span;

@@ -5,14 +5,12 @@
 #include <cstdint>
 
 #include "base/types.hpp"
+#include "algorithm/kinds.hpp"
 
 namespace nearlight::route {
 
-enum class Algorithm { copy, one_shot };
-enum class Protocol { ll, simple };
-
-const char* name_of(Algorithm algorithm);
-const char* name_of(Protocol protocol);
+using algorithm::Algorithm;
+using algorithm::Protocol;
 
 // Equal on all ranks. Pointers are not among them: alignment and in-place are one rank's own.
 struct Facts {
@@ -35,6 +33,12 @@ struct Route {
   const char* reason = "";    // one line for a person; static storage
 };
 
+// Up to these sizes LL is taken: measured crossovers, see docs/dev/lab.md.
+inline constexpr std::size_t kHostLlLimitBytes = 4096;         // of the message
+inline constexpr std::size_t kGpuLlLimitBytes = 512 * 1024;    // sent by one rank: message times other ranks
+
 Route all_reduce(const Facts& facts);
+// The same, with the protocol given by the caller.
+Route forced(const Facts& facts, Protocol protocol);
 
 }  // namespace nearlight::route

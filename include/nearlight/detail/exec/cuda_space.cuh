@@ -145,6 +145,12 @@ struct CtaCoop {
 
 NL_FN std::uint32_t cta_index() { return blockIdx.x; }
 NL_FN std::uint32_t cta_count() { return gridDim.x; }
+// Cycles of this SM's clock.
+NL_FN std::uint64_t sm_clock() {
+  std::uint64_t now;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(now)::"memory");
+  return now;
+}
 
 // Programmatic dependent launch. The kernel after this one may become resident; what it reads is not released by this.
 NL_FN void allow_dependent_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

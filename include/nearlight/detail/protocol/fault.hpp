@@ -37,7 +37,7 @@ struct Control {
 
 // Writes the record if it is the first, and makes every other wait of this rank end.
 template <exec::ExecSpace S>
-NL_COLD_FN void report_fault(const Control<S>& control, FaultRecord fault) {
+NL_COLD_FN void report_fault(Control<S> control, FaultRecord fault) {
   using exec::Order;
   using exec::Scope;
   if (control.claim != nullptr && S::claim(*control.claim)) {

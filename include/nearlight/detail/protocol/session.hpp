@@ -114,7 +114,7 @@ class Session {
   V view_;
   C coop_;
   RegionState<Space>& state_;
-  const Control<Space>& control_;
+  Control<Space> control_;
   std::uint32_t region_;
   std::uint32_t collective_;
   std::uint32_t epoch_ = 0;

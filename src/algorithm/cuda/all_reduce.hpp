@@ -1,0 +1,69 @@
+// Launching the one-shot AllReduce kernels. Compiles without nvcc; the kernels are in the .cu files beside it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.hpp"
+#include "base/types.hpp"
+#include "algorithm/kinds.hpp"
+
+namespace nearlight::protocol {
+struct FaultRecord;
+}
+
+namespace nearlight::algorithm::cuda {
+
+// 16 bytes a region: epoch, failed, two reserved words (protocol::RegionState<exec::CudaSpace>).
+struct RegionStateWords {
+  std::uint32_t epoch, failed, reserved[2];
+};
+
+// What a kernel gets as its one parameter. Pointers are device addresses.
+struct AllReduceArgs {
+  char* regions;               // rank 0's first region; rank p's lies p * stride further
+  std::size_t stride;          // bytes
+  std::size_t region_bytes;    // from one region to the next
+  std::int32_t rank, nranks;
+  std::uint32_t slots, cells;  // see protocol::RegionLayout
+  RegionStateWords* states;    // one a region
+  std::uint32_t* abort;        // host-visible, see protocol::Control
+  std::uint32_t* claim;
+  std::uint32_t* valid;        // host-visible
+  protocol::FaultRecord* record;  // host-visible
+  std::uint64_t timeout_ns;
+  std::uint32_t collective;
+  std::uint32_t delay_point;   // test hook; only read by the delayed kernels
+  std::uint64_t delay_ns;
+  const void* send;
+  void* recv;
+  std::uint64_t count;         // elements
+  // Loop kernels only: how many operations, and where the clock after each goes: [cta][iterations + 1].
+  std::uint32_t iterations;
+  std::uint64_t* clocks;
+};
+
+// How a kernel is chosen and launched.
+struct LaunchShape {
+  DataType type;
+  ReduceOp op;
+  Protocol protocol;
+  std::uint32_t held;     // LL: 1, 2 or 4 packs a thread (at most max_held(nranks))
+  std::uint32_t grid;     // CTAs, at most the number of regions
+  std::uint32_t threads;  // a multiple of 32, at most kMaxThreads; LL: threads * held <= slots
+  bool loop = false;      // `iterations` operations in one kernel
+  bool delayed = false;   // with test delays: f32 sum only
+};
+
+inline constexpr std::uint32_t kMaxThreads = 512;
+constexpr std::uint32_t max_held(int nranks) { return nranks <= 2 ? 4 : nranks <= 4 ? 2 : 1; }
+
+// Enqueues one kernel with programmatic dependent launch; nothing is allocated, nothing else is called.
+Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream);
+
+// Loads every kernel on the current device: lazy loading would wait for a kernel that waits for this launch.
+Status preload();
+
+}  // namespace nearlight::algorithm::cuda

@@ -1,0 +1,65 @@
+#include "algorithm/cuda/all_reduce_kernels.cuh"
+
+namespace nearlight::algorithm::cuda {
+
+namespace {
+
+Status cuda_failure(const char* call, cudaError_t error) {
+  (void)cudaGetLastError();  // a failed call must not make the program's next check fail
+  return failure(Code::cuda_error, "%s: %s", call, cudaGetErrorString(error));
+}
+
+Kernel pick(DataType type, ReduceOp op, int nranks, Protocol protocol_kind, std::uint32_t held, Variant variant) {
+  switch (type) {
+    case DataType::f32: return pick_f32(op, nranks, protocol_kind, held, variant);
+    case DataType::bf16: return pick_bf16(op, nranks, protocol_kind, held, variant);
+    case DataType::i32: return pick_i32(op, nranks, protocol_kind, held, variant);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream) {
+  const Variant variant = shape.loop ? Variant::loop : shape.delayed ? Variant::delayed : Variant::once;
+  const Kernel kernel = pick(shape.type, shape.op, args.nranks, shape.protocol, shape.held, variant);
+  if (kernel == nullptr) {
+    return failure(Code::invalid_argument, "no kernel for %s %s, %s, %u packs a thread, %d ranks%s", name_of(shape.type),
+                   name_of(shape.op), name_of(shape.protocol), shape.held, args.nranks,
+                   shape.delayed ? ", with delays" : shape.loop ? ", in a loop" : "");
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(shape.grid);
+  config.blockDim = dim3(shape.threads);
+  config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args);
+  if (error != cudaSuccess) return cuda_failure("cudaLaunchKernelEx", error);
+  return {};
+}
+
+Status preload() {
+  for (const DataType type : kDataTypes) {
+    for (const ReduceOp op : kReduceOps) {
+      for (const int nranks : {2, 4, 8}) {
+        for (const Variant variant : {Variant::once, Variant::loop, Variant::delayed}) {
+          for (const std::uint32_t held : {0u, 1u, 2u, 4u}) {
+            const Protocol protocol_kind = held == 0 ? Protocol::simple : Protocol::ll;
+            const Kernel kernel = pick(type, op, nranks, protocol_kind, held, variant);
+            if (kernel == nullptr) continue;
+            cudaFuncAttributes attributes{};
+            const cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+            if (error != cudaSuccess) return cuda_failure("cudaFuncGetAttributes of an AllReduce kernel", error);
+          }
+        }
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace nearlight::algorithm::cuda

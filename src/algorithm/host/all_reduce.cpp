@@ -1,0 +1,55 @@
+#include "algorithm/host/all_reduce.hpp"
+
+namespace nearlight::algorithm::host {
+
+namespace {
+
+using exec::HostSpace;
+using Region = protocol::FlatRegion<HostSpace>;
+static_assert(exec::ExecSpace<HostSpace> && exec::Coop<exec::SoloCoop> && protocol::RegionView<Region>);
+
+template <class T, ReduceOp op, int kMax, class Hooks>
+void run(const AllReduceCall& call, const Hooks& hooks) {
+  using Math = PackMath<HostSpace, T, op>;
+  protocol::Session session(Region(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{}, *call.state,
+                            call.control, 0, call.collective);
+  const Buffer<HostSpace, T> input(const_cast<void*>(call.send), call.count), output(call.recv, call.count);
+  if (call.protocol == Protocol::ll) {
+    one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, hooks);
+  } else {
+    one_shot_simple<Math, kMax, 1>(session, Share{0, 1}, input, output, hooks);
+  }
+  session.close();
+}
+
+template <class T, ReduceOp op>
+void run_ranks(const AllReduceCall& call) {
+  if (call.delay.point != DelayPoint::none) {
+    run<T, op, protocol::kMaxRanks>(call, call.delay);
+  } else if (call.layout.nranks <= 2) {
+    run<T, op, 2>(call, NoDelay{});
+  } else {
+    run<T, op, protocol::kMaxRanks>(call, NoDelay{});
+  }
+}
+
+template <class T>
+void run_op(const AllReduceCall& call) {
+  if (call.op == ReduceOp::sum) {
+    run_ranks<T, ReduceOp::sum>(call);
+  } else {
+    run_ranks<T, ReduceOp::max>(call);
+  }
+}
+
+}  // namespace
+
+void all_reduce(const AllReduceCall& call) {
+  switch (call.type) {
+    case DataType::i32: return run_op<std::int32_t>(call);
+    case DataType::f32: return run_op<float>(call);
+    case DataType::bf16: return run_op<Bf16>(call);
+  }
+}
+
+}  // namespace nearlight::algorithm::host

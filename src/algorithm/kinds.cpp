@@ -1,0 +1,21 @@
+#include "algorithm/kinds.hpp"
+
+namespace nearlight::algorithm {
+
+const char* name_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::copy: return "copy";
+    case Algorithm::one_shot: return "one_shot";
+  }
+  return "invalid";
+}
+
+const char* name_of(Protocol protocol) {
+  switch (protocol) {
+    case Protocol::ll: return "ll";
+    case Protocol::simple: return "simple";
+  }
+  return "invalid";
+}
+
+}  // namespace nearlight::algorithm

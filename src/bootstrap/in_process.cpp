@@ -1,0 +1,212 @@
+#include "bootstrap/in_process.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+namespace nearlight::bootstrap {
+
+namespace {
+
+enum class Kind { all_gather, barrier, share_fd };
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::all_gather: return "all_gather";
+    case Kind::barrier: return "barrier";
+    case Kind::share_fd: return "share_fd";
+  }
+  return "?";
+}
+
+// What one rank brings to a collective call.
+struct Entry {
+  bool arrived = false;
+  Kind kind = Kind::barrier;
+  std::vector<std::byte> bytes;
+  int fd = -1;
+  int root = 0;
+};
+
+// One collective call of the group. Written under the group's mutex until `done`, constant after it.
+struct Round {
+  explicit Round(int nranks) : entries(static_cast<std::size_t>(nranks)), fds(entries.size()) {}
+  std::vector<Entry> entries;
+  std::vector<UniqueFd> fds;  // share_fd: each rank takes its own
+  int arrived = 0;
+  bool done = false;
+  Status status;
+};
+
+// Looks at a round that is complete: do all mean the same?
+Status validate(const Round& round) {
+  const Entry& first = round.entries[0];
+  for (std::size_t rank = 1; rank < round.entries.size(); ++rank) {
+    const Entry& entry = round.entries[rank];
+    if (entry.kind != first.kind) {
+      return failure(Code::invalid_usage, "rank 0 calls %s while rank %zu calls %s", name_of(first.kind), rank,
+                     name_of(entry.kind));
+    }
+    if (entry.bytes.size() != first.bytes.size()) {
+      return failure(Code::invalid_usage, "all_gather: rank 0 gives %zu bytes, rank %zu gives %zu",
+                     first.bytes.size(), rank, entry.bytes.size());
+    }
+    if (entry.root != first.root) {
+      return failure(Code::invalid_usage, "share_fd: rank 0 names rank %d as root, rank %zu names rank %d",
+                     first.root, rank, entry.root);
+    }
+  }
+  return {};
+}
+
+// Makes everyone's duplicate while the root is still inside its call, and its descriptor therefore open.
+Status duplicate_fds(Round& round) {
+  const int root = round.entries[0].root;
+  const int fd = round.entries[static_cast<std::size_t>(root)].fd;
+  for (UniqueFd& copy : round.fds) {
+    copy = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy) {
+      const int error = errno;
+      return system_failure("share_fd: fcntl(F_DUPFD_CLOEXEC) of rank " + std::to_string(root) + "'s descriptor", error);
+    }
+  }
+  return {};
+}
+
+struct Group {
+  explicit Group(int n) : nranks(n), gone(static_cast<std::size_t>(n), false), round(std::make_shared<Round>(n)) {}
+
+  const int nranks;
+  std::mutex mutex;
+  std::condition_variable changed;
+  // Under the mutex:
+  std::vector<bool> gone;
+  std::shared_ptr<Round> round;  // the one that collects entries
+  Status failed;                 // what everyone else learns of the first failure
+};
+
+class InProcessExchange final : public Exchange {
+ public:
+  InProcessExchange(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  ~InProcessExchange() override {
+    {
+      const std::lock_guard lock(group_->mutex);
+      group_->gone[static_cast<std::size_t>(rank_)] = true;
+    }
+    group_->changed.notify_all();
+  }
+
+  int rank() const override { return rank_; }
+  int nranks() const override { return group_->nranks; }
+  bool same_process() const override { return true; }
+  std::vector<pid_t> processes() const override { return {}; }
+
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all, Deadline deadline) override {
+    if (all.size() != mine.size() * static_cast<std::size_t>(nranks())) {
+      return fail(failure(Code::invalid_argument, "all: %zu bytes for %d ranks of %zu bytes", all.size(), nranks(),
+                          mine.size()));
+    }
+    NL_TRY_ASSIGN(const std::shared_ptr<Round> round,
+                  run({.kind = Kind::all_gather, .bytes = {mine.begin(), mine.end()}}, deadline));
+    std::size_t offset = 0;
+    for (const Entry& entry : round->entries) {
+      if (!entry.bytes.empty()) std::memcpy(all.data() + offset, entry.bytes.data(), entry.bytes.size());
+      offset += entry.bytes.size();
+    }
+    return {};
+  }
+
+  Status barrier(Deadline deadline) override { return run({.kind = Kind::barrier}, deadline).status(); }
+
+  Result<UniqueFd> share_fd(int fd, int root, Deadline deadline) override {
+    if (root < 0 || root >= nranks()) {
+      return fail(failure(Code::invalid_argument, "root: %d is no rank of %d", root, nranks()));
+    }
+    NL_TRY_ASSIGN(const std::shared_ptr<Round> round,
+                  run({.kind = Kind::share_fd, .fd = fd, .root = root}, deadline));
+    return std::move(round->fds[static_cast<std::size_t>(rank_)]);
+  }
+
+ private:
+  // Takes part in the group's next round and waits until all have.
+  Result<std::shared_ptr<Round>> run(Entry mine, Deadline deadline) {
+    std::unique_lock lock(group_->mutex);
+    if (!failed_.ok()) return failed_;
+    if (!group_->failed.ok()) return failed_ = group_->failed;
+    const std::shared_ptr<Round> round = group_->round;
+    const Kind kind = mine.kind;
+    Entry& entry = round->entries[static_cast<std::size_t>(rank_)];
+    entry = std::move(mine);
+    entry.arrived = true;
+    if (++round->arrived == group_->nranks) {
+      round->status = validate(*round);
+      if (round->status.ok() && kind == Kind::share_fd) round->status = duplicate_fds(*round);
+      round->done = true;
+      if (round->status.ok()) {
+        group_->round = std::make_shared<Round>(group_->nranks);
+      } else {
+        group_->failed = round->status;
+      }
+      group_->changed.notify_all();
+    }
+    while (!round->done) {
+      if (!group_->failed.ok()) return failed_ = group_->failed;
+      for (std::size_t peer = 0; peer < group_->gone.size(); ++peer) {
+        if (!group_->gone[peer] || round->entries[peer].arrived) continue;
+        return fail_locked(failure(Code::remote_error, "%s: rank %zu has left the group", name_of(kind), peer));
+      }
+      if (deadline.passed()) {
+        return fail_locked(failure(Code::timeout, "%s: no answer in time from rank(s) %s", name_of(kind),
+                                   missing(*round).c_str()));
+      }
+      // Capped so that a far deadline does not overflow the clock.
+      group_->changed.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::hours(1)));
+    }
+    if (!round->status.ok()) return failed_ = round->status;
+    return round;
+  }
+
+  static std::string missing(const Round& round) {
+    std::string list;
+    for (std::size_t peer = 0; peer < round.entries.size(); ++peer) {
+      if (!round.entries[peer].arrived) list += (list.empty() ? "" : ", ") + std::to_string(peer);
+    }
+    return list;
+  }
+
+  Status fail(Status why) {
+    const std::lock_guard lock(group_->mutex);
+    return fail_locked(std::move(why));
+  }
+  Status fail_locked(Status why) {
+    if (!failed_.ok()) return failed_;
+    failed_ = std::move(why);
+    if (group_->failed.ok()) {
+      group_->failed = failure(Code::remote_error, "rank %d gave up: %s", rank_, failed_.text().c_str());
+      group_->changed.notify_all();
+    }
+    return failed_;
+  }
+
+  std::shared_ptr<Group> group_;
+  int rank_;
+  Status failed_;  // under the group's mutex
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Exchange>> make_in_process_group(int nranks) {
+  assert(nranks >= 1);
+  auto group = std::make_shared<Group>(nranks);
+  std::vector<std::unique_ptr<Exchange>> all;
+  for (int rank = 0; rank < nranks; ++rank) all.push_back(std::make_unique<InProcessExchange>(group, rank));
+  return all;
+}
+
+}  // namespace nearlight::bootstrap

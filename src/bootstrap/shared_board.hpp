@@ -1,0 +1,86 @@
+// The memory that the processes of a fork group share: who has arrived, what it brought, who is gone. Only lock-free atomics,
+// so that a process may be killed at any instruction without holding up the others.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/deadline.hpp"
+#include "base/status.hpp"
+
+namespace nearlight::bootstrap {
+
+struct BoardSlot {
+  static constexpr std::size_t kBytes = 16 * 1024;
+  std::uint32_t kind;
+  std::int32_t root;
+  std::int32_t error;  // errno of this rank's step, 0 when it went well
+  std::uint64_t total_bytes;
+  std::byte data[kBytes];
+};
+
+struct alignas(64) BoardRank {
+  // Rounds this rank has arrived in. Stored with release after the slot is written; read with acquire before it is copied.
+  std::atomic<std::uint64_t> arrived;
+  // 1: the rank's Exchange was destroyed (its process may go on). Release after its last arrival, acquire in the wait.
+  std::atomic<std::uint32_t> left;
+  // 1: the parent has seen the process end; `end` says how. Release after `end`, acquire in the wait.
+  std::atomic<std::uint32_t> dead;
+  std::int32_t end_signal;  // 0: by exit
+  std::int32_t end_code;
+  pid_t pid;  // written before the gate opens
+};
+
+// The first failure of any rank, for the others.
+struct BoardFailure {
+  std::atomic<std::uint32_t> state;  // 0 none, 1 being written, 2 text is there (release/acquire)
+  std::int32_t rank;
+  char text[200];
+};
+
+struct BoardHeader {
+  std::atomic<std::uint32_t> gate;  // 0 wait, 1 go; opened by the parent with release when all pids are there
+  std::atomic<std::uint32_t> bell;  // rung after every change that someone may wait for
+  BoardFailure failure;
+};
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
+
+// A mapping that children inherit. Not copyable; unmapped in each process that destroys it.
+class SharedBoard {
+ public:
+  static Result<SharedBoard> create(int nranks);
+  SharedBoard(SharedBoard&& other) noexcept;
+  SharedBoard& operator=(SharedBoard&&) = delete;
+  ~SharedBoard();
+
+  int nranks() const { return nranks_; }
+  BoardHeader& header() const { return *reinterpret_cast<BoardHeader*>(base_); }
+  BoardRank& rank(int r) const { return *reinterpret_cast<BoardRank*>(base_ + kHeaderBytes + offset_of_rank(r)); }
+  // Two slots a rank, by the parity of the round. Two are enough: a rank writes its slot of round k + 2 only after it has seen
+  // everyone arrive in round k + 1, and they arrive there after they have read round k.
+  BoardSlot& slot(int r, std::uint64_t round) const {
+    return *reinterpret_cast<BoardSlot*>(base_ + kHeaderBytes + offset_of_rank(nranks_) +
+                                         (static_cast<std::size_t>(r) * 2 + round % 2) * sizeof(BoardSlot));
+  }
+
+  // Wakes everyone who waits for the bell.
+  void ring() const;
+  // Sleeps while the bell still has the value `seen`, no longer than a slice of time and the deadline. May wake early.
+  void wait_for_bell(std::uint32_t seen, Deadline deadline) const;
+
+ private:
+  static constexpr std::size_t kHeaderBytes = 320;
+  static_assert(sizeof(BoardHeader) <= kHeaderBytes && kHeaderBytes % alignof(BoardRank) == 0);
+  static std::size_t offset_of_rank(int r) { return static_cast<std::size_t>(r) * sizeof(BoardRank); }
+
+  SharedBoard(char* base, std::size_t bytes, int nranks) : base_(base), bytes_(bytes), nranks_(nranks) {}
+  char* base_;
+  std::size_t bytes_;
+  int nranks_;
+};
+
+}  // namespace nearlight::bootstrap

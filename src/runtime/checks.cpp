@@ -1,0 +1,116 @@
+#include "runtime/checks.hpp"
+
+#include <cinttypes>
+#include <cstdint>
+#include <limits>
+
+#include "base/env.hpp"
+#include <nearlight/detail/protocol/region.hpp>
+
+namespace nearlight::runtime {
+
+Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type, ReduceOp op) {
+  const std::size_t element = size_of(type);
+  if (element == 0) return failure(Code::invalid_argument, "type: %d is no data type of this version", static_cast<int>(type));
+  if (!is_valid(op)) return failure(Code::invalid_argument, "op: %d is no reduction of this version", static_cast<int>(op));
+  if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / element) {
+    return failure(Code::invalid_argument, "count: %zu elements of %zu bytes do not fit an address space", count, element);
+  }
+  if (send == nullptr) return failure(Code::invalid_argument, "send is null, count is %zu", count);
+  if (recv == nullptr) return failure(Code::invalid_argument, "recv is null, count is %zu", count);
+  const auto from = reinterpret_cast<std::uintptr_t>(send), to = reinterpret_cast<std::uintptr_t>(recv);
+  if (from % element != 0) return failure(Code::invalid_argument, "send (%p) is not aligned to %zu bytes", send, element);
+  if (to % element != 0) return failure(Code::invalid_argument, "recv (%p) is not aligned to %zu bytes", recv, element);
+  const std::uintptr_t bytes = count * element;
+  if (from != to && from < to + bytes && to < from + bytes) {
+    return failure(Code::invalid_argument, "send (%p) and recv (%p) overlap without being the same, %zu bytes each", send, recv,
+                   static_cast<std::size_t>(bytes));
+  }
+  return {};
+}
+
+Result<std::chrono::nanoseconds> effective_timeout(const Options& options) {
+  constexpr std::int64_t kLongestMs = std::int64_t{1000} * 3600 * 24 * 365;
+  if (options.timeout.has_value()) {
+    if (options.timeout->count() < 1 || options.timeout->count() > kLongestMs) {
+      return failure(Code::invalid_argument, "timeout: %" PRId64 " ms is not between 1 ms and a year",
+                     static_cast<std::int64_t>(options.timeout->count()));
+    }
+    return std::chrono::nanoseconds(*options.timeout);
+  }
+  NL_TRY_ASSIGN(const auto from_env, env_integer("NEARLIGHT_TIMEOUT_MS", 1, kLongestMs));
+  return std::chrono::nanoseconds(std::chrono::milliseconds(from_env.value_or(600'000)));
+}
+
+Status check_options(const Options& options) {
+  if (options.chunk_bytes % 16 != 0) {
+    return failure(Code::invalid_argument, "chunk_bytes: %u is not a multiple of 16", options.chunk_bytes);
+  }
+  if (options.chunk_bytes > 64u << 20) {
+    return failure(Code::invalid_argument, "chunk_bytes: %u is more than 64 MiB", options.chunk_bytes);
+  }
+  if (options.slots > 1u << 20) return failure(Code::invalid_argument, "slots: %u is more than 1048576", options.slots);
+  if (options.slots % 32 != 0) return failure(Code::invalid_argument, "slots: %u is not a multiple of 32", options.slots);
+  if (options.regions > 1024) return failure(Code::invalid_argument, "regions: %u is more than 1024", options.regions);
+  if (options.heap_offset % protocol::kFlagStride != 0) {
+    return failure(Code::invalid_argument, "heap_offset: %zu is not a multiple of %zu", options.heap_offset,
+                   protocol::kFlagStride);
+  }
+  if (options.initial_epoch == 1) return failure(Code::invalid_argument, "initial_epoch: 1 would be used twice");
+  return {};
+}
+
+Status check_options_agree(Exchange& exchange, const Options& options, std::chrono::nanoseconds timeout, Deadline deadline) {
+  struct Field {
+    const char* name;
+    std::uint64_t value;
+  };
+  const Field fields[] = {
+      {"timeout", static_cast<std::uint64_t>(timeout.count())}, {"regions", options.regions},
+      {"slots", options.slots},                                 {"chunk_bytes", options.chunk_bytes},
+      {"initial_epoch", options.initial_epoch},                 {"heap_offset", options.heap_offset},
+  };
+  constexpr std::size_t kFields = std::size(fields);
+  struct Values {
+    std::uint64_t value[kFields];
+  } mine{};
+  for (std::size_t i = 0; i < kFields; ++i) mine.value[i] = fields[i].value;
+  NL_TRY_ASSIGN(const auto all, gather_values(exchange, mine, deadline));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    for (std::size_t i = 0; i < kFields; ++i) {
+      if (all[rank].value[i] != all[0].value[i]) {
+        return failure(Code::invalid_usage, "options differ between ranks: %s is %" PRIu64 " on rank 0, %" PRIu64 " on rank %zu",
+                       fields[i].name, all[0].value[i], all[rank].value[i], rank);
+      }
+    }
+  }
+  return {};
+}
+
+Fault describe(const protocol::FaultRecord& record, const Status& aborted_by, std::chrono::nanoseconds timeout) {
+  Fault fault;
+  fault.rank = record.rank;
+  fault.peer = record.peer;
+  fault.epoch = record.epoch;
+  fault.region = record.region;
+  fault.slot = record.slot;
+  fault.expected = record.expected;
+  fault.seen = record.seen;
+  fault.time_ns = record.time_ns;
+  const bool timed_out = record.kind == static_cast<std::uint32_t>(protocol::Wait::timeout);
+  const double ms = std::chrono::duration<double, std::milli>(timeout).count();
+  if (!timed_out && !aborted_by.ok()) {
+    fault.status = aborted_by;
+  } else if (timed_out) {
+    fault.status = failure(Code::timeout,
+                           "all_reduce on rank %d: nothing from rank %d within %.0f ms (epoch %u, region %u, slot %u: expected "
+                           "flag %u, saw %u)",
+                           record.rank, record.peer, ms, record.epoch, record.region, record.slot, record.expected, record.seen);
+  } else {
+    fault.status = failure(Code::aborted, "all_reduce on rank %d was aborted while it waited for rank %d (epoch %u)", record.rank,
+                           record.peer, record.epoch);
+  }
+  return fault;
+}
+
+}  // namespace nearlight::runtime

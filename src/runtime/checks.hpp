@@ -1,0 +1,30 @@
+// What every communicator checks, the same way and with the same words.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+#include "base/exchange.hpp"
+#include "base/status.hpp"
+#include "base/types.hpp"
+#include "runtime/communicator.hpp"
+#include <nearlight/detail/protocol/fault.hpp>
+
+namespace nearlight::runtime {
+
+// The arguments of one reduction; count > 0.
+Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type, ReduceOp op);
+
+// Options::timeout, else NEARLIGHT_TIMEOUT_MS, else 600 s.
+Result<std::chrono::nanoseconds> effective_timeout(const Options& options);
+
+// All ranks must have come with the same options and number of ranks; names the first field that differs, and the rank.
+Status check_options_agree(Exchange& exchange, const Options& options, std::chrono::nanoseconds timeout, Deadline deadline);
+
+// Checks the sizes themselves (multiples, limits).
+Status check_options(const Options& options);
+
+// A record turned into what the caller sees. `aborted_by` says why the abort word was set, when it was set on purpose.
+Fault describe(const protocol::FaultRecord& record, const Status& aborted_by, std::chrono::nanoseconds timeout);
+
+}  // namespace nearlight::runtime
