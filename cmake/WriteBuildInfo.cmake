@@ -10,9 +10,9 @@ if(git)
   # A copy of the sources inside some other repository is not that repository's commit.
   if(NOT failed AND prefix STREQUAL "")
     set(commit "${head}")
-    execute_process(COMMAND "${git}" -C "${SOURCE_DIR}" diff-index --quiet HEAD --
-      ERROR_QUIET RESULT_VARIABLE dirty)
-    if(dirty)
+    execute_process(COMMAND "${git}" --no-optional-locks -C "${SOURCE_DIR}" status --porcelain --untracked-files=no
+      OUTPUT_VARIABLE changed ERROR_QUIET)
+    if(changed)
       string(APPEND commit "-dirty")
     endif()
   endif()
