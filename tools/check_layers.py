@@ -109,7 +109,7 @@ LIBRARY = set(BELOW) - {"cli", "tests", "bench", "examples", "python"}
 
 MACHINE = [
     ("asm", re.compile(r"\b(asm|__asm|__asm__)\b")),
-    ("thread-index", re.compile(r"\b(threadIdx|blockIdx|blockDim|gridDim|warpSize)\b")),
+    ("thread-index", re.compile(r"(?<![.>])\b(threadIdx|blockIdx|blockDim|gridDim|warpSize)\b")),
     ("cuda-ifdef", re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|elifdef|elifndef)\b.*__CUDA")),
 ]
 ENDING = re.compile(r"\b(exit|_exit|_Exit|quick_exit|abort|terminate|__trap|__builtin_trap)\s*\(")
@@ -381,6 +381,8 @@ PLANTED = [
     ("src/algorithm/m.cu", '__asm__("");\n', ["asm"]),
     ("src/algorithm/m.cu", "int i = threadIdx.x;\n", ["thread-index"]),
     ("src/probe/m.cu", "int i = 7 + blockIdx.y;\n", ["thread-index"]),
+    ("src/probe/m.cu", "int n = gridDim.x * a;\n", ["thread-index"]),
+    ("src/probe/m.cu", "config.gridDim = 1; c->blockDim = 32;\n", []),
     ("src/runtime/m.cpp", "#if defined(__CUDACC__)\n#endif\n", ["cuda-ifdef"]),
     ("src/runtime/m.cpp", "#  ifdef __CUDA_ARCH__\n#endif\n", ["cuda-ifdef"]),
     ("src/runtime/m.cpp", "#if X\n#elif __CUDA_ARCH__ >= 900\n#endif\n", ["cuda-ifdef"]),
