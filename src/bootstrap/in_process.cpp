@@ -18,9 +18,12 @@ enum class Kind { all_gather, barrier, share_fd };
 
 const char* name_of(Kind kind) {
   switch (kind) {
-    case Kind::all_gather: return "all_gather";
-    case Kind::barrier: return "barrier";
-    case Kind::share_fd: return "share_fd";
+    case Kind::all_gather:
+      return "all_gather";
+    case Kind::barrier:
+      return "barrier";
+    case Kind::share_fd:
+      return "share_fd";
   }
   return "?";
 }
@@ -29,7 +32,7 @@ const char* name_of(Kind kind) {
 struct Entry {
   bool arrived = false;
   Kind kind = Kind::barrier;
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes = {};
   int fd = -1;
   int root = 0;
 };
@@ -50,8 +53,8 @@ Status validate(const Round& round) {
   for (std::size_t rank = 1; rank < round.entries.size(); ++rank) {
     const Entry& entry = round.entries[rank];
     if (entry.kind != first.kind) {
-      return failure(Code::invalid_usage, "rank 0 calls %s while rank %zu calls %s", name_of(first.kind), rank,
-                     name_of(entry.kind));
+      return failure(Code::invalid_usage, "rank 0 calls %s while rank %zu calls %s", name_of(first.kind),
+                     rank, name_of(entry.kind));
     }
     if (entry.bytes.size() != first.bytes.size()) {
       return failure(Code::invalid_usage, "all_gather: rank 0 gives %zu bytes, rank %zu gives %zu",
@@ -73,14 +76,16 @@ Status duplicate_fds(Round& round) {
     copy = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (!copy) {
       const int error = errno;
-      return system_failure("share_fd: fcntl(F_DUPFD_CLOEXEC) of rank " + std::to_string(root) + "'s descriptor", error);
+      return system_failure(
+          "share_fd: fcntl(F_DUPFD_CLOEXEC) of rank " + std::to_string(root) + "'s descriptor", error);
     }
   }
   return {};
 }
 
 struct Group {
-  explicit Group(int n) : nranks(n), gone(static_cast<std::size_t>(n), false), round(std::make_shared<Round>(n)) {}
+  explicit Group(int n)
+      : nranks(n), gone(static_cast<std::size_t>(n), false), round(std::make_shared<Round>(n)) {}
 
   const int nranks;
   std::mutex mutex;
@@ -109,8 +114,8 @@ class InProcessExchange final : public Exchange {
 
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all, Deadline deadline) override {
     if (all.size() != mine.size() * static_cast<std::size_t>(nranks())) {
-      return fail(failure(Code::invalid_argument, "all: %zu bytes for %d ranks of %zu bytes", all.size(), nranks(),
-                          mine.size()));
+      return fail(failure(Code::invalid_argument, "all: %zu bytes for %d ranks of %zu bytes", all.size(),
+                          nranks(), mine.size()));
     }
     NL_TRY_ASSIGN(const std::shared_ptr<Round> round,
                   run({.kind = Kind::all_gather, .bytes = {mine.begin(), mine.end()}}, deadline));
@@ -159,14 +164,16 @@ class InProcessExchange final : public Exchange {
       if (!group_->failed.ok()) return failed_ = group_->failed;
       for (std::size_t peer = 0; peer < group_->gone.size(); ++peer) {
         if (!group_->gone[peer] || round->entries[peer].arrived) continue;
-        return fail_locked(failure(Code::remote_error, "%s: rank %zu has left the group", name_of(kind), peer));
+        return fail_locked(
+            failure(Code::remote_error, "%s: rank %zu has left the group", name_of(kind), peer));
       }
       if (deadline.passed()) {
         return fail_locked(failure(Code::timeout, "%s: no answer in time from rank(s) %s", name_of(kind),
                                    missing(*round).c_str()));
       }
       // Capped so that a far deadline does not overflow the clock.
-      group_->changed.wait_for(lock, std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::hours(1)));
+      group_->changed.wait_for(lock,
+                               std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::hours(1)));
     }
     if (!round->status.ok()) return failed_ = round->status;
     return round;

@@ -21,7 +21,8 @@ Result<SharedBoard> SharedBoard::create(int nranks) {
       kHeaderBytes + offset_of_rank(nranks) + static_cast<std::size_t>(nranks) * 2 * sizeof(BoardSlot);
   const UniqueFd fd(::memfd_create("nearlight-bootstrap", MFD_CLOEXEC));
   if (!fd) return system_failure("memfd_create", errno);
-  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return system_failure("ftruncate of a memfd", errno);
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    return system_failure("ftruncate of a memfd", errno);
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) return system_failure("mmap of a memfd", errno);
   SharedBoard board(static_cast<char*>(base), bytes, nranks);
@@ -38,7 +39,8 @@ SharedBoard::~SharedBoard() {
 }
 
 void SharedBoard::ring() const {
-  // Release: whoever sees the new value sees what was stored before. Pairs with the acquire load of the bell in the waits.
+  // Release: whoever sees the new value sees what was stored before. Pairs with the acquire load of the bell
+  // in the waits.
   header().bell.fetch_add(1, std::memory_order_release);
   ::syscall(SYS_futex, &header().bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }

@@ -1,5 +1,5 @@
-// The memory that the processes of a fork group share: who has arrived, what it brought, who is gone. Only lock-free atomics,
-// so that a process may be killed at any instruction without holding up the others.
+// The memory that the processes of a fork group share: who has arrived, what it brought, who is gone. Only
+// lock-free atomics, so that a process may be killed at any instruction without holding up the others.
 #pragma once
 
 #include <sys/types.h>
@@ -23,9 +23,11 @@ struct BoardSlot {
 };
 
 struct alignas(64) BoardRank {
-  // Rounds this rank has arrived in. Stored with release after the slot is written; read with acquire before it is copied.
+  // Rounds this rank has arrived in. Stored with release after the slot is written; read with acquire before
+  // it is copied.
   std::atomic<std::uint64_t> arrived;
-  // 1: the rank's Exchange was destroyed (its process may go on). Release after its last arrival, acquire in the wait.
+  // 1: the rank's Exchange was destroyed (its process may go on). Release after its last arrival, acquire in
+  // the wait.
   std::atomic<std::uint32_t> left;
   // 1: the parent has seen the process end; `end` says how. Release after `end`, acquire in the wait.
   std::atomic<std::uint32_t> dead;
@@ -47,7 +49,8 @@ struct BoardHeader {
   BoardFailure failure;
 };
 
-static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
+              std::atomic<std::uint64_t>::is_always_lock_free);
 
 // A mapping that children inherit. Not copyable; unmapped in each process that destroys it.
 class SharedBoard {
@@ -59,9 +62,11 @@ class SharedBoard {
 
   int nranks() const { return nranks_; }
   BoardHeader& header() const { return *reinterpret_cast<BoardHeader*>(base_); }
-  BoardRank& rank(int r) const { return *reinterpret_cast<BoardRank*>(base_ + kHeaderBytes + offset_of_rank(r)); }
-  // Two slots a rank, by the parity of the round. Two are enough: a rank writes its slot of round k + 2 only after it has seen
-  // everyone arrive in round k + 1, and they arrive there after they have read round k.
+  BoardRank& rank(int r) const {
+    return *reinterpret_cast<BoardRank*>(base_ + kHeaderBytes + offset_of_rank(r));
+  }
+  // Two slots a rank, by the parity of the round. Two are enough: a rank writes its slot of round k + 2 only
+  // after it has seen everyone arrive in round k + 1, and they arrive there after they have read round k.
   BoardSlot& slot(int r, std::uint64_t round) const {
     return *reinterpret_cast<BoardSlot*>(base_ + kHeaderBytes + offset_of_rank(nranks_) +
                                          (static_cast<std::size_t>(r) * 2 + round % 2) * sizeof(BoardSlot));
@@ -69,7 +74,8 @@ class SharedBoard {
 
   // Wakes everyone who waits for the bell.
   void ring() const;
-  // Sleeps while the bell still has the value `seen`, no longer than a slice of time and the deadline. May wake early.
+  // Sleeps while the bell still has the value `seen`, no longer than a slice of time and the deadline. May
+  // wake early.
   void wait_for_bell(std::uint32_t seen, Deadline deadline) const;
 
  private:

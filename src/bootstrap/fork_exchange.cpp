@@ -1,0 +1,321 @@
+#include "bootstrap/fork_exchange.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace nearlight::bootstrap {
+
+namespace {
+
+enum Kind : std::uint32_t { kAllGather, kBarrier, kShareFd, kShareFdDone };
+
+const char* name_of(std::uint32_t kind) {
+  switch (kind) {
+    case kAllGather:
+      return "all_gather";
+    case kBarrier:
+      return "barrier";
+    case kShareFd:
+    case kShareFdDone:
+      return "share_fd";
+  }
+  return "?";
+}
+
+// Waits until the socket is ready for `events`.
+Status wait_for_socket(int fd, short events, const char* what, Deadline deadline) {
+  pollfd entry{.fd = fd, .events = events, .revents = 0};
+  for (;;) {
+    const int ready = ::poll(&entry, 1, deadline.left_ms());
+    if (ready > 0) return {};
+    if (ready == 0) return failure(Code::timeout, "share_fd: %s did not get ready in time", what);
+    if (errno != EINTR) return system_failure("share_fd: poll", errno);
+  }
+}
+
+}  // namespace
+
+struct ForkExchange::Mine {
+  std::uint32_t kind;
+  std::uint64_t total_bytes = 0;
+  int root = 0;
+  int error = 0;
+};
+
+Result<std::vector<FdLine>> make_fd_lines(int nranks) {
+  std::vector<FdLine> lines(static_cast<std::size_t>(nranks));
+  for (FdLine& line : lines) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+      return system_failure("socketpair", errno);
+    }
+    line.send = UniqueFd(ends[0]);
+    line.receive = UniqueFd(ends[1]);
+  }
+  return lines;
+}
+
+ForkExchange::ForkExchange(const SharedBoard& board, std::vector<FdLine> lines, int rank)
+    : board_(board), lines_(std::move(lines)), rank_(rank) {
+  for (int r = 0; r < nranks(); ++r) {
+    FdLine& line = lines_[static_cast<std::size_t>(r)];
+    // With its own send end closed here, a rank's line dies with the rank.
+    (r == rank_ ? line.send : line.receive).reset();
+  }
+}
+
+ForkExchange::~ForkExchange() {
+  board_.rank(rank_).left.store(1, std::memory_order_release);
+  board_.ring();
+}
+
+std::vector<pid_t> ForkExchange::processes() const {
+  std::vector<pid_t> pids;
+  for (int r = 0; r < nranks(); ++r) pids.push_back(board_.rank(r).pid);
+  return pids;
+}
+
+Status ForkExchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                                Deadline deadline) {
+  if (all.size() != mine.size() * static_cast<std::size_t>(nranks())) {
+    return fail(failure(Code::invalid_argument, "all: %zu bytes for %d ranks of %zu bytes", all.size(),
+                        nranks(), mine.size()));
+  }
+  std::size_t offset = 0;
+  do {  // one round even for no bytes: the call is a meeting too
+    const std::size_t bytes = std::min(BoardSlot::kBytes, mine.size() - offset);
+    NL_TRY(round({.kind = kAllGather, .total_bytes = mine.size()}, mine.subspan(offset, bytes), deadline));
+    if (bytes == 0) break;
+    for (int r = 0; r < nranks(); ++r) {
+      std::memcpy(all.data() + static_cast<std::size_t>(r) * mine.size() + offset, last_slot(r).data, bytes);
+    }
+    offset += bytes;
+  } while (offset < mine.size());
+  return {};
+}
+
+Status ForkExchange::barrier(Deadline deadline) { return round({.kind = kBarrier}, {}, deadline); }
+
+Result<UniqueFd> ForkExchange::share_fd(int fd, int root, Deadline deadline) {
+  if (root < 0 || root >= nranks()) {
+    return fail(failure(Code::invalid_argument, "root: %d is no rank of %d", root, nranks()));
+  }
+  if (!failed_.ok()) return failed_;
+
+  // The root posts the descriptor first, so that after the round it lies in every line. Every rank goes
+  // through both rounds whatever happened to it, so that all get the descriptor or none does.
+  UniqueFd mine;
+  int error = 0;
+  Status local;
+  if (rank_ == root) {
+    mine = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!mine) {
+      error = errno;
+    } else if (local = send_to_all(mine.get(), deadline); !local.ok()) {
+      error = EIO;
+    }
+  }
+  NL_TRY(round({.kind = kShareFd, .root = root, .error = error}, {}, deadline));
+  if (!local.ok()) return fail(std::move(local));
+  if (Status sent = first_error("cannot give its descriptor"); !sent.ok()) return fail(std::move(sent));
+
+  error = 0;
+  if (rank_ != root) {
+    auto received = receive_fd(deadline);
+    if (received.ok()) {
+      mine = std::move(received).value();
+    } else {
+      local = received.status();
+      error = EIO;
+    }
+  }
+  NL_TRY(round({.kind = kShareFdDone, .root = root, .error = error}, {}, deadline));
+  if (!local.ok()) return fail(std::move(local));
+  if (Status got = first_error("did not get the descriptor"); !got.ok()) return fail(std::move(got));
+  return mine;
+}
+
+Status ForkExchange::send_to_all(int fd, Deadline deadline) const {
+  for (int peer = 0; peer < nranks(); ++peer) {
+    if (peer == rank_) continue;
+    const int line = lines_[static_cast<std::size_t>(peer)].send.get();
+    char byte = 0;
+    iovec data{.iov_base = &byte, .iov_len = 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    while (::sendmsg(line, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EPIPE || errno == ECONNRESET) {
+        NL_TRY(end_of(peer, "share_fd"));
+        return failure(Code::remote_error, "share_fd: rank %d has closed its line", peer);
+      }
+      if (errno != EAGAIN) {
+        return system_failure("share_fd: sendmsg to rank " + std::to_string(peer), errno);
+      }
+      NL_TRY(wait_for_socket(line, POLLOUT, ("the line to rank " + std::to_string(peer)).c_str(), deadline));
+    }
+  }
+  return {};
+}
+
+Result<UniqueFd> ForkExchange::receive_fd(Deadline deadline) const {
+  const int line = lines_[static_cast<std::size_t>(rank_)].receive.get();
+  char byte = 0;
+  iovec data{.iov_base = &byte, .iov_len = 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t length;
+  while ((length = ::recvmsg(line, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return system_failure("share_fd: recvmsg", errno);
+    NL_TRY(wait_for_socket(line, POLLIN, "this rank's line", deadline));
+  }
+  UniqueFd fd;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    if (header->cmsg_len < CMSG_LEN(sizeof(int))) continue;
+    int number = -1;
+    std::memcpy(&number, CMSG_DATA(header), sizeof number);
+    fd = UniqueFd(number);
+  }
+  // The kernel drops a descriptor that does not fit under this process's limit and says so here.
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    return failure(Code::system_error,
+                   "share_fd: recvmsg: the descriptor was cut off (limit of open files?)");
+  }
+  if (length != 1 || !fd) return failure(Code::internal_error, "share_fd: recvmsg brought no descriptor");
+  return fd;
+}
+
+Status ForkExchange::round(const Mine& mine, std::span<const std::byte> data, Deadline deadline) {
+  if (!failed_.ok()) return failed_;
+  if (Status peers = peers_failure(); !peers.ok()) return fail(std::move(peers));
+  BoardSlot& slot = board_.slot(rank_, round_);
+  slot.kind = mine.kind;
+  slot.root = mine.root;
+  slot.error = mine.error;
+  slot.total_bytes = mine.total_bytes;
+  if (!data.empty()) std::memcpy(slot.data, data.data(), data.size());
+  ++round_;
+  // Release: the slot comes before its announcement. Pairs with the acquire load in wait_for_all.
+  board_.rank(rank_).arrived.store(round_, std::memory_order_release);
+  board_.ring();
+  if (Status waited = wait_for_all(mine.kind, deadline); !waited.ok()) return fail(std::move(waited));
+  if (Status same = compare_slots(); !same.ok()) return fail(std::move(same));
+  return {};
+}
+
+Status ForkExchange::wait_for_all(std::uint32_t kind, Deadline deadline) {
+  for (;;) {
+    // The bell first: what changes after this load changes the bell, and the sleep below then ends at once.
+    const std::uint32_t bell = board_.header().bell.load(std::memory_order_acquire);
+    std::string missing;
+    Status gone;
+    for (int peer = 0; peer < nranks(); ++peer) {
+      // Its end before its arrival: a rank that arrived and then ended has arrived.
+      Status end = end_of(peer, name_of(kind));
+      if (board_.rank(peer).arrived.load(std::memory_order_acquire) >= round_) continue;
+      missing += (missing.empty() ? "" : ", ") + std::to_string(peer);
+      if (gone.ok()) gone = std::move(end);
+    }
+    if (missing.empty()) return {};
+    if (!gone.ok()) return gone;
+    NL_TRY(peers_failure());
+    if (deadline.passed()) {
+      return failure(Code::timeout, "%s: no answer in time from rank(s) %s", name_of(kind), missing.c_str());
+    }
+    board_.wait_for_bell(bell, deadline);
+  }
+}
+
+Status ForkExchange::compare_slots() const {
+  const BoardSlot& first = last_slot(0);
+  for (int r = 1; r < nranks(); ++r) {
+    const BoardSlot& slot = last_slot(r);
+    if (slot.kind != first.kind) {
+      return failure(Code::invalid_usage, "rank 0 calls %s while rank %d calls %s", name_of(first.kind), r,
+                     name_of(slot.kind));
+    }
+    if (slot.total_bytes != first.total_bytes) {
+      return failure(Code::invalid_usage, "all_gather: rank 0 gives %zu bytes, rank %d gives %zu",
+                     static_cast<std::size_t>(first.total_bytes), r,
+                     static_cast<std::size_t>(slot.total_bytes));
+    }
+    if (slot.root != first.root) {
+      return failure(Code::invalid_usage, "share_fd: rank 0 names rank %d as root, rank %d names rank %d",
+                     first.root, r, slot.root);
+    }
+  }
+  return {};
+}
+
+Status ForkExchange::first_error(const char* what) const {
+  for (int r = 0; r < nranks(); ++r) {
+    const int error = last_slot(r).error;
+    if (error != 0) return system_failure("share_fd: rank " + std::to_string(r) + " " + what, error);
+  }
+  return {};
+}
+
+Status ForkExchange::end_of(int peer, const char* what) const {
+  const BoardRank& state = board_.rank(peer);
+  if (state.dead.load(std::memory_order_acquire) != 0) {
+    if (state.end_signal != 0) {
+      return failure(Code::remote_error, "%s: rank %d (process %d) was ended by signal %d", what, peer,
+                     state.pid, state.end_signal);
+    }
+    return failure(Code::remote_error, "%s: rank %d (process %d) has ended with exit code %d", what, peer,
+                   state.pid, state.end_code);
+  }
+  if (state.left.load(std::memory_order_acquire) != 0) {
+    return failure(Code::remote_error, "%s: rank %d (process %d) has left the group", what, peer, state.pid);
+  }
+  return {};
+}
+
+Status ForkExchange::peers_failure() const {
+  const BoardFailure& record = board_.header().failure;
+  switch (record.state.load(std::memory_order_acquire)) {
+    case 0:
+      return {};
+    case 1:
+      return failure(Code::remote_error, "another rank gave up");
+    default:
+      return failure(Code::remote_error, "rank %d gave up: %s", record.rank, record.text);
+  }
+}
+
+Status ForkExchange::fail(Status why) {
+  if (!failed_.ok()) return failed_;
+  failed_ = std::move(why);
+  BoardFailure& record = board_.header().failure;
+  std::uint32_t none = 0;
+  if (record.state.compare_exchange_strong(none, 1, std::memory_order_relaxed)) {
+    record.rank = rank_;
+    std::strncpy(record.text, failed_.text().c_str(), sizeof record.text - 1);  // the last byte stays 0
+    record.state.store(2, std::memory_order_release);
+    board_.ring();
+  }
+  return failed_;
+}
+
+}  // namespace nearlight::bootstrap

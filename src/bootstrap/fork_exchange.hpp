@@ -1,0 +1,58 @@
+// One rank's end of a fork group.
+#pragma once
+
+#include <vector>
+
+#include "base/exchange.hpp"
+#include "bootstrap/shared_board.hpp"
+
+namespace nearlight::bootstrap {
+
+// Where descriptors travel: rank r reads its `receive` end, everyone else writes its `send` end.
+struct FdLine {
+  UniqueFd send;
+  UniqueFd receive;
+};
+Result<std::vector<FdLine>> make_fd_lines(int nranks);
+
+class ForkExchange final : public Exchange {
+ public:
+  // Takes the lines it needs and closes the rest. The board outlives the exchange.
+  ForkExchange(const SharedBoard& board, std::vector<FdLine> lines, int rank);
+  ~ForkExchange() override;
+
+  int rank() const override { return rank_; }
+  int nranks() const override { return board_.nranks(); }
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all, Deadline deadline) override;
+  Status barrier(Deadline deadline) override;
+  Result<UniqueFd> share_fd(int fd, int root, Deadline deadline) override;
+  bool same_process() const override { return false; }
+  std::vector<pid_t> processes() const override;
+
+ private:
+  struct Mine;
+
+  // One round: writes this rank's slot, waits for everyone's and compares what they mean. The slots of round_
+  // - 1 can then be read until the next round.
+  Status round(const Mine& mine, std::span<const std::byte> data, Deadline deadline);
+  Status wait_for_all(std::uint32_t kind, Deadline deadline);
+  Status compare_slots() const;
+  // The failure that some rank reported in the last round, in rank order.
+  Status first_error(const char* what) const;
+  Status send_to_all(int fd, Deadline deadline) const;
+  Result<UniqueFd> receive_fd(Deadline deadline) const;
+  // Why `peer` will not come any more, or ok.
+  Status end_of(int peer, const char* what) const;
+  Status peers_failure() const;
+  // Makes this exchange unusable and tells the others.
+  Status fail(Status why);
+  const BoardSlot& last_slot(int rank) const { return board_.slot(rank, round_ - 1); }
+
+  const SharedBoard& board_;
+  std::vector<FdLine> lines_;
+  int rank_;
+  std::uint64_t round_ = 0;
+  Status failed_;
+};
+
+}  // namespace nearlight::bootstrap
