@@ -56,7 +56,6 @@ Status check_options(const Options& options) {
     return failure(Code::invalid_argument, "heap_offset: %zu is not a multiple of %zu", options.heap_offset,
                    protocol::kFlagStride);
   }
-  if (options.initial_epoch == 1) return failure(Code::invalid_argument, "initial_epoch: 1 would be used twice");
   return {};
 }
 

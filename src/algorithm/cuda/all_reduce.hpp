@@ -8,6 +8,7 @@
 
 #include "base/status.hpp"
 #include "base/types.hpp"
+#include <nearlight/detail/exec/fn.hpp>
 #include "algorithm/kinds.hpp"
 
 namespace nearlight::protocol {
@@ -40,10 +41,14 @@ struct AllReduceArgs {
   const void* send;
   void* recv;
   std::uint64_t count;         // elements
-  // Loop kernels only: how many operations, and where the clock after each goes: [cta][iterations + 1].
+  // Loop kernels only: how many operations, and where each CTA's clocks go: [cta][loop_clocks(iterations)].
   std::uint32_t iterations;
   std::uint64_t* clocks;
 };
+
+// A CTA of a loop kernel writes its SM's cycle counter before the first operation and after each, then the time in ns at
+// the start and at the end.
+NL_HOST_FN constexpr std::size_t loop_clocks(std::uint32_t iterations) { return std::size_t{iterations} + 3; }
 
 // How a kernel is chosen and launched.
 struct LaunchShape {

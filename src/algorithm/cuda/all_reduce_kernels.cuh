@@ -49,13 +49,17 @@ __global__ void __launch_bounds__(kMaxThreads) all_reduce_one_shot(const __grid_
     run_once<T, op, kMax, protocol_kind, kHeld>(
         session, args, Delay<CudaSpace>{static_cast<DelayPoint>(args.delay_point), args.delay_ns});
   } else {
-    std::uint64_t* const clocks = args.clocks + cta * (std::size_t{args.iterations} + 1);
+    std::uint64_t* const clocks = args.clocks + cta * loop_clocks(args.iterations);
     const bool keeps_time = session.coop().thread_rank() == 0;
-    if (keeps_time) clocks[0] = exec::sm_clock();
+    if (keeps_time) {
+      clocks[args.iterations + 1] = CudaSpace::now_ns();
+      clocks[0] = exec::sm_clock();
+    }
     for (std::uint32_t i = 1; i <= args.iterations; ++i) {
       run_once<T, op, kMax, protocol_kind, kHeld>(session, args, NoDelay{});
       if (keeps_time) clocks[i] = exec::sm_clock();
     }
+    if (keeps_time) clocks[args.iterations + 2] = CudaSpace::now_ns();
   }
   session.close();
 }

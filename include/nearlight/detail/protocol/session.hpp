@@ -94,7 +94,7 @@ class Session {
   // [E2] our clearing < fence < our next store (seen by the peer) < the peer's fence at its end of that epoch < the peer's
   // next store into the cleared bank. Both sides run the fence: touches_wrap() covers the epoch after, too.
   // Static and by value, so that the session itself never has to leave its registers.
-  static NL_COLD_FN void wrap(V view, C coop, std::uint32_t epoch, bool failed) {
+  NL_COLD_FN static void wrap(V view, C coop, std::uint32_t epoch, bool failed) {
     if (epoch >= Space::kLastEpoch - 1 && !failed) {
       const int bank = bank_of(epoch);
       for (int source = 0; source < view.nranks(); ++source) {

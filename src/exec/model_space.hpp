@@ -1,0 +1,228 @@
+// A memory-model checker as an execution space: Relacy owns every access that ranks or lanes share, decides which store a load
+// sees and which thread runs next, and reports data races, stuck threads and failed assertions.
+//
+// Include it last: the checker defines macros. Those that would hurt are taken back below.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/concepts.hpp>
+
+#pragma push_macro("assert")
+#pragma push_macro("errno")
+#include <relacy/relacy.hpp>
+#undef $
+#undef VAR
+#undef VAR_T
+#undef TLS_T
+#undef memory_order_relaxed
+#undef memory_order_consume
+#undef memory_order_acquire
+#undef memory_order_release
+#undef memory_order_acq_rel
+#undef memory_order_seq_cst
+#undef new
+#undef delete
+#undef malloc
+#undef calloc
+#undef realloc
+#undef free
+#pragma pop_macro("errno")
+#pragma pop_macro("assert")
+
+namespace nearlight::exec {
+
+// What the model counts instead of measuring time. One execution runs at a time, so one instance serves all spaces; every
+// execution starts with restart().
+struct ModelCounters {
+  static constexpr int kMaxThreads = 16;
+  std::uint64_t clock = 0;                // calls of now_ns()
+  std::uint64_t polls[kMaxThreads] = {};  // calls of relax(), by thread
+
+  void restart() { *this = {}; }
+};
+inline ModelCounters model_counters;
+
+// Remembers who cleared a line or flag, so that a store into it that is not ordered after the clearing is a data race. The
+// checker alone would not show it: it executes stores in the order in which they become visible.
+class ModelClearings {
+ public:
+  void clear() {
+    if (count_ < kMax) by_[count_++](RL_INFO).store(1);
+  }
+  void check_ordered_after() const {
+    for (int i = 0; i < count_; ++i) (void)by_[i](RL_INFO).load();
+  }
+
+ private:
+  static constexpr int kMax = 3;  // later clearings in one execution are not watched
+  rl::var<int> by_[kMax];
+  int count_ = 0;
+};
+
+// `last`: the last epoch before numbering starts again, odd; small where the wrap is checked.
+template <std::uint32_t last>
+struct ModelSpaceWith {
+  // Without a wrap nothing is cleared, and the checker is spared the bookkeeping.
+  static constexpr bool kWraps = last != 0xffffffffu;
+  struct NoClearings {
+    void clear() {}
+    void check_ordered_after() const {}
+  };
+  using Clearings = std::conditional_t<kWraps, ModelClearings, NoClearings>;
+
+  // Each 8-byte half is atomic by itself: payload in the lower 32 bits, flag in the upper.
+  struct Line {
+    rl::atomic<std::uint64_t> half[2] = {0, 0};
+    [[no_unique_address]] Clearings clearings;
+  };
+  struct Word {
+    rl::atomic<std::uint32_t> value = 0;
+    rl::var<int> claimed_by = -1;  // stands for what the claimant writes before it publishes
+    [[no_unique_address]] Clearings clearings;
+  };
+  // Plain payload: an access that the flag does not protect is a data race.
+  struct Cell {
+    rl::var<Pack> pack[2] = {0, 0};
+  };
+
+  static constexpr std::uint32_t kPollsPerCheck = 2;
+  static constexpr std::uint32_t kLastEpoch = last;
+  static constexpr bool kUnalignedAccess = true;
+
+  static void store_line(Line& line, Pack pack, std::uint32_t flag) {
+    if (flag == 0) {
+      line.clearings.clear();
+    } else {
+      line.clearings.check_ordered_after();
+    }
+    line.half[0](RL_INFO).store(join_halves(low_half(pack), flag), rl::mo_relaxed);
+    line.half[1](RL_INFO).store(join_halves(high_half(pack), flag), rl::mo_relaxed);
+  }
+  static bool try_load_line(const Line& line, std::uint32_t flag, Pack& out, std::uint32_t& seen) {
+    const std::uint64_t first = line.half[0](RL_INFO).load(rl::mo_relaxed);
+    const std::uint64_t second = line.half[1](RL_INFO).load(rl::mo_relaxed);
+    out = join_halves(low_half(first), low_half(second));
+    seen = high_half(first) == flag ? high_half(second) : high_half(first);
+    return high_half(first) == flag && high_half(second) == flag;
+  }
+
+  template <Order order, Scope>
+  static void store(Word& word, std::uint32_t value) {
+    static_assert(order != Order::acquire);
+    if (value == 0) {
+      word.clearings.clear();
+    } else {
+      word.clearings.check_ordered_after();
+    }
+    word.value(RL_INFO).store(value, order == Order::release ? rl::mo_release : rl::mo_relaxed);
+  }
+  template <Order order, Scope>
+  static std::uint32_t load(const Word& word) {
+    static_assert(order != Order::release);
+    return word.value(RL_INFO).load(order == Order::acquire ? rl::mo_acquire : rl::mo_relaxed);
+  }
+  static bool claim(Word& word) {
+    std::uint32_t expected = 0;
+    if (!word.value(RL_INFO).compare_exchange_strong(expected, 1u, rl::mo_relaxed)) return false;
+    word.claimed_by(RL_INFO).store(static_cast<int>(rl::thread_index()));
+    return true;
+  }
+
+  static void store_cell(Cell& cell, const Vec& value) {
+    cell.pack[0](RL_INFO).store(value.pack[0]);
+    cell.pack[1](RL_INFO).store(value.pack[1]);
+  }
+  static Vec load_cell(const Cell& cell) {
+    return {{cell.pack[0](RL_INFO).load(), cell.pack[1](RL_INFO).load()}};
+  }
+
+  // Weaker than the fences of GPU and CPU, which are sequentially consistent: the protocols need no more.
+  static void fence_system() { rl::atomic_thread_fence(rl::mo_acq_rel, RL_INFO); }
+
+  static void relax(std::uint32_t) {
+    ++model_counters.polls[rl::thread_index()];
+    rl::yield(1, RL_INFO);
+  }
+  static std::uint64_t now_ns() { return ++model_counters.clock; }
+
+  // A rank's own buffers are no part of the model.
+  static Pack load_pack(const void* data) { return HostSpace::load_pack(data); }
+  static void store_pack(void* data, Pack pack) { HostSpace::store_pack(data, pack); }
+  static Vec load_vec(const void* data) { return HostSpace::load_vec(data); }
+  static void store_vec(void* data, const Vec& vec) { HostSpace::store_vec(data, vec); }
+  static std::uint32_t load_element(const std::uint32_t* element) { return *element; }
+  static std::uint16_t load_element(const std::uint16_t* element) { return *element; }
+  static std::uint32_t to_bf16_pair(float low, float high) { return HostSpace::to_bf16_pair(low, high); }
+  static float max_float(float a, float b) { return HostSpace::max_float(a, b); }
+};
+
+using ModelSpace = ModelSpaceWith<0xffffffffu>;
+
+// What lanes of one rank meet at; every wait in it is seen by the checker.
+class ModelBarrier {
+ public:
+  void arrive_and_wait(int lanes) {
+    const std::uint32_t phase = phase_(RL_INFO).load(rl::mo_relaxed);
+    if (arrived_(RL_INFO).fetch_add(1, rl::mo_acq_rel) + 1 == static_cast<std::uint32_t>(lanes)) {
+      arrived_(RL_INFO).store(0, rl::mo_relaxed);
+      phase_(RL_INFO).store(phase + 1, rl::mo_release);
+      return;
+    }
+    while (phase_(RL_INFO).load(rl::mo_acquire) == phase) rl::yield(1, RL_INFO);
+  }
+
+ private:
+  rl::atomic<std::uint32_t> arrived_ = 0;
+  rl::atomic<std::uint32_t> phase_ = 0;
+};
+
+struct ModelCoop {
+  int lane;
+  int lanes;
+  ModelBarrier* barrier;
+
+  int thread_rank() const { return lane; }
+  int size() const { return lanes; }
+  void sync() {
+    if (lanes > 1) barrier->arrive_and_wait(lanes);
+  }
+};
+
+// A region of every rank, as arrays of cells.
+template <class S, int ranks, int slot_count, int cell_count>
+struct ModelMemory {
+  static constexpr int kRanks = ranks, kSlots = slot_count, kCells = cell_count;
+  // [owner][bank][source]
+  typename S::Word flag[ranks][2][ranks];
+  typename S::Line line[ranks][2][ranks][slot_count > 0 ? slot_count : 1];
+  typename S::Cell cell[ranks][2][ranks][cell_count > 0 ? cell_count : 1];
+};
+
+template <class S, class Memory>
+class ModelRegion {
+ public:
+  using Space = S;
+
+  ModelRegion(Memory& memory, int rank) : memory_(&memory), rank_(rank) {}
+
+  int rank() const { return rank_; }
+  int nranks() const { return Memory::kRanks; }
+  std::uint32_t slots() const { return Memory::kSlots; }
+  std::uint32_t cells() const { return Memory::kCells; }
+  typename S::Word& flag(int peer, int bank, int source) const { return memory_->flag[peer][bank][source]; }
+  typename S::Line& line(int peer, int bank, int source, std::uint32_t slot) const {
+    return memory_->line[peer][bank][source][slot];
+  }
+  typename S::Cell& cell(int peer, int bank, int source, std::uint32_t index) const {
+    return memory_->cell[peer][bank][source][index];
+  }
+
+ private:
+  Memory* memory_;
+  int rank_;
+};
+
+}  // namespace nearlight::exec

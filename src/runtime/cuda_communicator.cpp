@@ -1,0 +1,277 @@
+#include "runtime/cuda_communicator.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "runtime/checks.hpp"
+#include "runtime/collective.hpp"
+#include "runtime/cuda_call.hpp"
+#include "runtime/device_memory.hpp"
+
+namespace nearlight::runtime {
+
+namespace {
+
+// What the ranks tell each other about their GPUs.
+struct Place {
+  int device;
+  int sms;
+  char uuid[16];
+};
+
+struct Sizes {
+  std::uint32_t regions, slots, chunk_bytes;
+};
+
+Result<Place> look_at(int device) {
+  int devices = 0;
+  NL_TRY_CUDA(cudaGetDeviceCount(&devices));
+  if (device < 0 || device >= devices) {
+    return failure(Code::invalid_argument, "device: %d, but this machine has %d", device, devices);
+  }
+  cudaDeviceProp properties{};
+  NL_TRY_CUDA(cudaGetDeviceProperties(&properties, device));
+  Place place{device, properties.multiProcessorCount, {}};
+  std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), place.uuid);
+  return place;
+}
+
+bool same_gpu(const Place& a, const Place& b) { return std::equal(std::begin(a.uuid), std::end(a.uuid), b.uuid); }
+
+// The largest number of ranks on one GPU; with `alone`, two on one GPU are an error that names both.
+Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone) {
+  int most = 1;
+  for (std::size_t a = 0; a < places.size(); ++a) {
+    int here = 1;
+    for (std::size_t b = 0; b < a; ++b) {
+      if (!same_gpu(places[a], places[b])) continue;
+      ++here;
+      if (alone) {
+        return failure(Code::invalid_usage, "ranks %zu and %zu are on the same GPU (device %d): their kernels might never run together", b,
+                       a, places[a].device);
+      }
+    }
+    most = std::max(most, here);
+  }
+  return most;
+}
+
+// Sizes that the caller did not give, the same on all ranks because they follow from what all ranks know.
+Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu) {
+  int sms = places[0].sms;
+  for (const Place& place : places) sms = std::min(sms, place.sms);
+  Sizes sizes{options.regions, options.slots, options.chunk_bytes};
+  if (sizes.regions == 0) {
+    // All CTAs of all ranks of a GPU must be resident together, with room for the caller's kernels: at most half the SMs.
+    sizes.regions = static_cast<std::uint32_t>(std::clamp(sms / (2 * per_gpu), 1, 64));
+  }
+  const auto nranks = static_cast<std::uint32_t>(places.size());
+  if (sizes.slots == 0) sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
+  if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
+  return sizes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<Exchange> exchange, int device,
+                                                               bool one_rank_per_gpu, MakeHeap make_heap, void* context,
+                                                               const Options& options) {
+  if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
+  const Deadline deadline = Deadline::after(options.create_timeout);
+  CudaControl::free_retired();
+  const int nranks = exchange->nranks();
+  if (nranks < 1 || nranks > protocol::kMaxRanks) {
+    return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
+  }
+  const auto timeout = effective_timeout(options);
+  const auto place = look_at(device);
+  Status first = timeout.ok() ? check_options(options) : timeout.status();
+  if (first.ok()) first = place.status();
+  NL_TRY(agree(*exchange, first, deadline));
+  NL_TRY(check_options_agree(*exchange, options, timeout.value(), deadline));
+  NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
+  NL_TRY_ASSIGN(const int per_gpu, ranks_per_gpu(places, one_rank_per_gpu));
+  const Sizes sizes = choose_sizes(options, places, per_gpu);
+
+  const DeviceGuard guard(device);
+  std::unique_ptr<CudaCommunicator> comm(new CudaCommunicator);
+  comm->rank_ = exchange->rank();
+  comm->device_ = device;
+  comm->regions_ = sizes.regions;
+  comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16};
+  comm->heap_offset_ = options.heap_offset;
+  comm->timeout_ = timeout.value();
+
+  auto prepare = [&]() -> Status {
+    NL_TRY(guard.status());
+    NL_TRY(algorithm::cuda::preload());
+    NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
+    return {};
+  };
+  NL_TRY(agree(*exchange, prepare(), deadline));
+  const std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
+  NL_TRY_ASSIGN(comm->heap_, make_heap(context, *exchange, device, bytes, deadline));
+  // Nobody leaves before all are ready: a fast rank's first store must find the others' memory zeroed.
+  NL_TRY(agree(*exchange, {}, deadline));
+  comm->exchange_ = std::move(exchange);
+  return std::unique_ptr<Communicator>(std::move(comm));
+}
+
+CudaCommunicator::~CudaCommunicator() {
+  // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A failure to do so
+  // means that the device is unusable; there is nobody left to tell.
+  if (control_ != nullptr && heap_ != nullptr) (void)control_->close(regions_).ok();
+  heap_.reset();
+  control_.reset();
+  CudaControl::free_retired();
+}
+
+route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
+  return {true, nranks(), count, type, op, regions_, layout_.slots, layout_.cells};
+}
+
+route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
+  return route::all_reduce(facts(count, type, op));
+}
+
+Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t count, DataType type, ReduceOp op,
+                                                                const CallOptions& options) const {
+  const auto route = options.protocol ? route::forced(facts(count, type, op), *options.protocol)
+                                      : route::all_reduce(facts(count, type, op));
+  algorithm::cuda::LaunchShape shape{type, op, route.protocol, std::max(1u, route.held), route.grid, route.threads};
+  if (options.grid != 0) {
+    if (options.grid > regions_) {
+      return failure(Code::invalid_argument, "grid: %u CTAs, but the communicator has %u regions", options.grid, regions_);
+    }
+    shape.grid = options.grid;
+  }
+  if (options.threads != 0) {
+    if (options.threads % 32 != 0 || options.threads > algorithm::cuda::kMaxThreads) {
+      return failure(Code::invalid_argument, "threads: %u is not a multiple of 32 up to %u", options.threads,
+                     algorithm::cuda::kMaxThreads);
+    }
+    shape.threads = options.threads;
+  }
+  if (options.delay_point != 0) {
+    shape.delayed = true;
+    shape.held = 1;
+  }
+  if (shape.protocol == route::Protocol::ll && shape.threads * shape.held > layout_.slots) {
+    return failure(Code::invalid_argument, "threads: %u threads of %u packs need more than the %u slots of a region",
+                   shape.threads, shape.held, layout_.slots);
+  }
+  return shape;
+}
+
+algorithm::cuda::AllReduceArgs CudaCommunicator::args_of(const void* send, void* recv, std::size_t count,
+                                                         const CallOptions& options) const {
+  algorithm::cuda::AllReduceArgs args{};
+  args.regions = heap_->view().base + heap_offset_;
+  args.stride = heap_->view().stride;
+  args.region_bytes = layout_.region_bytes();
+  args.rank = rank_;
+  args.nranks = layout_.nranks;
+  args.slots = layout_.slots;
+  args.cells = layout_.cells;
+  args.states = control_->states();
+  args.abort = control_->abort_word();
+  args.claim = control_->claim();
+  args.valid = control_->valid_word();
+  args.record = control_->record();
+  args.timeout_ns = static_cast<std::uint64_t>(timeout_.count());
+  args.collective = static_cast<std::uint32_t>(Collective::all_reduce);
+  args.delay_point = options.delay_point;
+  args.delay_ns = options.delay_ns;
+  args.send = send;
+  args.recv = recv;
+  args.count = count;
+  return args;
+}
+
+Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                                    Stream stream_pointer, const CallOptions& options) {
+  if (control_->has_fault()) return status();
+  if (count == 0) return {};
+  NL_TRY(check_buffers(send, recv, count, type, op));
+  const auto stream = static_cast<cudaStream_t>(stream_pointer);
+  if (nranks() == 1) {
+    if (recv == send) return {};
+    return cuda_status("cudaMemcpyAsync",
+                       cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
+  }
+  NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op, options));
+  NL_TRY(CudaControl::retain_for_capture(control_, stream));
+  return algorithm::cuda::launch(args_of(send, recv, count, options), shape, stream);
+}
+
+Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                                         std::uint32_t iterations, std::vector<double>& op_ns, Stream stream_pointer,
+                                         const CallOptions& options) {
+  if (control_->has_fault()) return status();
+  NL_TRY(check_buffers(send, recv, count, type, op));
+  if (count == 0 || iterations == 0) return failure(Code::invalid_argument, "count and iterations must not be 0 in a loop");
+  if (nranks() == 1) return failure(Code::invalid_usage, "a loop of one rank has nothing to time");
+  const auto stream = static_cast<cudaStream_t>(stream_pointer);
+  const DeviceGuard guard(device_);
+  NL_TRY(guard.status());
+  NL_TRY_ASSIGN(auto shape, shape_of(count, type, op, options));
+  shape.loop = true;
+  shape.held = 1;
+  const std::size_t per_cta = algorithm::cuda::loop_clocks(iterations);
+  std::vector<std::uint64_t> clocks(shape.grid * per_cta);
+  const std::size_t clock_bytes = clocks.size() * sizeof clocks[0];
+  DeviceMemory device_clocks;
+  // Nobody launches before all have allocated: an allocation may wait for the kernels that already run.
+  const Status allocated = device_clocks.allocate(clock_bytes);
+  NL_TRY(agree(*exchange_, allocated, Deadline::after(timeout_)));
+  auto args = args_of(send, recv, count, options);
+  args.iterations = iterations;
+  args.clocks = static_cast<std::uint64_t*>(device_clocks.get());
+  NL_TRY(algorithm::cuda::launch(args, shape, stream));
+  NL_TRY_CUDA(cudaStreamSynchronize(stream));
+  NL_TRY_CUDA(cudaMemcpy(clocks.data(), device_clocks.get(), clock_bytes, cudaMemcpyDeviceToHost));
+  if (control_->has_fault()) return status();
+  op_ns.assign(iterations, 0.0);
+  for (std::uint32_t cta = 0; cta < shape.grid; ++cta) {
+    const std::uint64_t* const cycle = &clocks[cta * per_cta];
+    const double cycles = static_cast<double>(cycle[iterations] - cycle[0]);
+    const double ns = static_cast<double>(cycle[iterations + 2] - cycle[iterations + 1]);
+    for (std::uint32_t i = 0; i < iterations; ++i) {
+      op_ns[i] = std::max(op_ns[i], static_cast<double>(cycle[i + 1] - cycle[i]) * ns / cycles);
+    }
+  }
+  return {};
+}
+
+Status CudaCommunicator::status() const {
+  const auto known = fault();
+  return known ? known->status : Status();
+}
+
+std::optional<Fault> CudaCommunicator::fault() const {
+  if (!control_->has_fault()) {
+    const std::lock_guard lock(reason_mutex_);
+    if (stop_reason_.ok()) return std::nullopt;
+    Fault fault;
+    fault.status = stop_reason_;
+    fault.rank = rank_;
+    return fault;
+  }
+  Status reason;
+  {
+    const std::lock_guard lock(reason_mutex_);
+    reason = stop_reason_;
+  }
+  return describe(*control_->record(), reason, timeout_);
+}
+
+void CudaCommunicator::abort() {
+  {
+    const std::lock_guard lock(reason_mutex_);
+    if (stop_reason_.ok()) stop_reason_ = failure(Code::aborted, "rank %d was told to stop", rank_);
+  }
+  control_->set_abort();
+}
+
+}  // namespace nearlight::runtime

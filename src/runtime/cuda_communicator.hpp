@@ -1,0 +1,63 @@
+// The communicator of GPU ranks: each call enqueues one kernel.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "memory/heap.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/cuda_control.hpp"
+#include <nearlight/detail/protocol/region.hpp>
+
+namespace nearlight::runtime {
+
+class CudaCommunicator final : public Communicator {
+ public:
+  // Makes the heap once its size is known; collective.
+  using MakeHeap = Result<std::unique_ptr<memory::Heap>> (*)(void* context, Exchange& exchange, int device, std::size_t bytes,
+                                                             Deadline deadline);
+
+  // `one_rank_per_gpu`: two ranks on one GPU are an error.
+  static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<Exchange> exchange, int device, bool one_rank_per_gpu,
+                                                      MakeHeap make_heap, void* context, const Options& options);
+  ~CudaCommunicator() override;
+
+  int rank() const override { return rank_; }
+  int nranks() const override { return layout_.nranks; }
+  const char* backend() const override { return "cuda"; }
+  const char* memory() const override { return heap_->kind(); }
+  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream stream,
+                    const CallOptions& options) override;
+  route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
+  Status status() const override;
+  std::optional<Fault> fault() const override;
+  void abort() override;
+  std::size_t scratch_bytes() const override { return heap_->view().bytes; }
+
+  // See runtime/kernel_loop.hpp.
+  Status all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                         std::uint32_t iterations, std::vector<double>& op_ns, Stream stream, const CallOptions& options);
+
+ private:
+  CudaCommunicator() = default;
+  route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
+  Result<algorithm::cuda::LaunchShape> shape_of(std::size_t count, DataType type, ReduceOp op,
+                                                const CallOptions& options) const;
+  algorithm::cuda::AllReduceArgs args_of(const void* send, void* recv, std::size_t count, const CallOptions& options) const;
+
+  int rank_ = 0;
+  int device_ = 0;
+  std::uint32_t regions_ = 0;
+  protocol::RegionLayout layout_;
+  std::size_t heap_offset_ = 0;
+  std::chrono::nanoseconds timeout_{};
+  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<memory::Heap> heap_;
+  std::shared_ptr<CudaControl> control_;
+  mutable std::mutex reason_mutex_;
+  Status stop_reason_;  // why the abort word was set on purpose; guarded by reason_mutex_
+};
+
+}  // namespace nearlight::runtime

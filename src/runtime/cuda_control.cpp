@@ -1,0 +1,99 @@
+#include "runtime/cuda_control.hpp"
+
+#include <atomic>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "runtime/cuda_call.hpp"
+
+namespace nearlight::runtime {
+
+namespace {
+
+std::mutex retired_mutex;
+std::vector<std::shared_ptr<CudaControl>> retired;
+
+// Runs on a thread of CUDA's when the last graph that holds the control is destroyed.
+void CUDART_CB retire(void* held) {
+  auto* const control = static_cast<std::shared_ptr<CudaControl>*>(held);
+  const std::lock_guard lock(retired_mutex);
+  retired.push_back(std::move(*control));
+  delete control;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<CudaControl>> CudaControl::create(int device, std::uint32_t regions, std::uint32_t initial_epoch) {
+  std::shared_ptr<CudaControl> control(new CudaControl);
+  control->device_ = device;
+  const std::size_t states_bytes = regions * sizeof(algorithm::cuda::RegionStateWords);
+  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&control->states_), states_bytes));
+  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&control->claim_), 128));
+  NL_TRY_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&control->host_), sizeof(HostPart),
+                            cudaHostAllocMapped | cudaHostAllocPortable));
+  new (control->host_) HostPart{};
+  void* device_view = nullptr;
+  NL_TRY_CUDA(cudaHostGetDevicePointer(&device_view, control->host_, 0));
+  if (device_view != control->host_) {
+    return failure(Code::unsupported, "pinned host memory has another address on device %d: unified addressing is needed", device);
+  }
+  std::vector<algorithm::cuda::RegionStateWords> states(regions);
+  for (auto& state : states) state.epoch = initial_epoch;
+  NL_TRY_CUDA(cudaMemcpy(control->states_, states.data(), states_bytes, cudaMemcpyHostToDevice));
+  NL_TRY_CUDA(cudaMemset(control->claim_, 0, 128));
+  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  return control;
+}
+
+CudaControl::~CudaControl() {
+  const DeviceGuard guard(device_);
+  // The results are of no use here: the memory is gone either way, and there is nobody left to tell.
+  if (states_ != nullptr) (void)cudaFree(states_);
+  if (claim_ != nullptr) (void)cudaFree(claim_);
+  if (host_ != nullptr) (void)cudaFreeHost(host_);
+}
+
+bool CudaControl::has_fault() const {
+  // [F1] pairs with report_fault's release store.
+  return std::atomic_ref(host_->valid).load(std::memory_order_acquire) != 0;
+}
+
+void CudaControl::set_abort() const { std::atomic_ref(host_->abort).store(1, std::memory_order_relaxed); }
+
+Status CudaControl::close(std::uint32_t regions) const {
+  const DeviceGuard guard(device_);
+  NL_TRY(guard.status());
+  set_abort();
+  NL_TRY_CUDA(cudaDeviceSynchronize());
+  std::vector<algorithm::cuda::RegionStateWords> states(regions);
+  for (auto& state : states) state.failed = 1;
+  NL_TRY_CUDA(cudaMemcpy(states_, states.data(), regions * sizeof states[0], cudaMemcpyHostToDevice));
+  return {};
+}
+
+Status CudaControl::retain_for_capture(const std::shared_ptr<CudaControl>& self, cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  cudaGraph_t graph = nullptr;
+  NL_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &capture, &id, &graph, nullptr, nullptr, nullptr));
+  if (capture != cudaStreamCaptureStatusActive || id == self->last_capture_) return {};
+  auto held = std::make_unique<std::shared_ptr<CudaControl>>(self);
+  cudaUserObject_t object = nullptr;
+  NL_TRY_CUDA(cudaUserObjectCreate(&object, held.get(), retire, 1, cudaUserObjectNoDestructorSync));
+  held.release();  // from here on `retire` frees it
+  NL_TRY_CUDA(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+  self->last_capture_ = id;
+  return {};
+}
+
+void CudaControl::free_retired() {
+  std::vector<std::shared_ptr<CudaControl>> mine;
+  {
+    const std::lock_guard lock(retired_mutex);
+    mine.swap(retired);
+  }
+}
+
+}  // namespace nearlight::runtime

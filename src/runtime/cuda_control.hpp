@@ -1,0 +1,58 @@
+// The memory through which a GPU communicator's kernels and its host talk: epochs, failure words, the fault record.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "algorithm/cuda/all_reduce.hpp"
+#include "base/status.hpp"
+#include <nearlight/detail/protocol/fault.hpp>
+
+namespace nearlight::runtime {
+
+// Shared by the communicator and by every CUDA graph that captured one of its operations: a graph replayed after the
+// communicator is gone still finds its state words (which say "failed": it neither sends nor waits).
+class CudaControl {
+ public:
+  // On the current device. Epoch words start at `initial_epoch`.
+  static Result<std::shared_ptr<CudaControl>> create(int device, std::uint32_t regions, std::uint32_t initial_epoch);
+  CudaControl(const CudaControl&) = delete;
+  ~CudaControl();
+
+  algorithm::cuda::RegionStateWords* states() const { return states_; }
+  std::uint32_t* claim() const { return claim_; }
+  std::uint32_t* abort_word() const { return &host_->abort; }
+  std::uint32_t* valid_word() const { return &host_->valid; }
+  protocol::FaultRecord* record() const { return &host_->record; }
+
+  // True when a record is there to be read (acquire).
+  bool has_fault() const;
+  // Makes all waits of running kernels end.
+  void set_abort() const;
+  // Every later kernel neither sends nor waits. Waits for the device.
+  Status close(std::uint32_t regions) const;
+
+  // Keeps `self` alive as long as the graph that `stream` is capturing into, or anything instantiated from it, lives.
+  // Nothing happens when the stream is not capturing.
+  static Status retain_for_capture(const std::shared_ptr<CudaControl>& self, cudaStream_t stream);
+  // Frees the controls whose last graph is gone. Graph clean-up must not call CUDA, so they wait here.
+  static void free_retired();
+
+ private:
+  struct HostPart {
+    alignas(128) std::uint32_t abort;
+    alignas(128) std::uint32_t valid;
+    protocol::FaultRecord record;
+  };
+  CudaControl() = default;
+
+  int device_ = 0;
+  algorithm::cuda::RegionStateWords* states_ = nullptr;  // device
+  std::uint32_t* claim_ = nullptr;                       // device
+  HostPart* host_ = nullptr;                             // pinned, mapped at the same address
+  unsigned long long last_capture_ = 0;                  // id of the capture that was retained last
+};
+
+}  // namespace nearlight::runtime

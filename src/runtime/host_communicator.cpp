@@ -1,0 +1,138 @@
+#include "runtime/host_communicator.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "memory/shm_heap.hpp"
+#include "runtime/checks.hpp"
+#include "runtime/collective.hpp"
+#include "runtime/create.hpp"
+
+namespace nearlight::runtime {
+
+namespace {
+
+constexpr std::uint32_t kDefaultSlots = 1024;             // 8 KiB of payload a source
+constexpr std::uint32_t kDefaultChunkBytes = 64 * 1024;
+
+Status check_group(const Exchange& exchange) {
+  if (exchange.nranks() < 1 || exchange.nranks() > protocol::kMaxRanks) {
+    return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", exchange.nranks(), protocol::kMaxRanks);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchange, std::unique_ptr<Exchange> owned,
+                                                               const Options& options) {
+  const Deadline deadline = Deadline::after(options.create_timeout);
+  NL_TRY(check_group(exchange));
+  auto timeout = effective_timeout(options);
+  NL_TRY(agree(exchange, timeout.ok() ? check_options(options) : timeout.status(), deadline));
+  NL_TRY(check_options_agree(exchange, options, *timeout, deadline));
+
+  std::unique_ptr<HostCommunicator> comm(new HostCommunicator);
+  comm->owned_exchange_ = std::move(owned);
+  comm->timeout_ = *timeout;
+  comm->heap_offset_ = options.heap_offset;
+  comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
+                   (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16};
+  comm->state_.epoch = options.initial_epoch;
+  NL_TRY_ASSIGN(comm->heap_,
+                memory::create_shm_heap(exchange, options.heap_offset + comm->layout_.region_bytes(), deadline));
+  Status watching;
+  if (const auto processes = exchange.processes(); processes.size() > 1) {
+    auto watch = PeerWatch::start(processes, exchange.rank(), [raw = comm.get()](int peer, pid_t pid) {
+      raw->stop(failure(Code::remote_error, "rank %d: its process %d has ended", peer, static_cast<int>(pid)));
+    });
+    watching = watch.status();
+    if (watch.ok()) comm->watch_ = std::move(*watch);
+  }
+  // Nobody leaves before all are ready: a fast rank's first store must find the others' memory zeroed.
+  NL_TRY(agree(exchange, watching, deadline));
+  return std::unique_ptr<Communicator>(std::move(comm));
+}
+
+route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
+  return {false, nranks(), count, type, op, 1, layout_.slots, layout_.cells};
+}
+
+route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
+  return route::all_reduce(facts(count, type, op));
+}
+
+Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream,
+                                    const CallOptions& options) {
+  if (failed()) return status();
+  if (count == 0) return {};
+  NL_TRY(check_buffers(send, recv, count, type, op));
+  const auto route = options.protocol ? route::forced(facts(count, type, op), *options.protocol)
+                                      : route::all_reduce(facts(count, type, op));
+  if (nranks() == 1) {
+    if (recv != send) std::memcpy(recv, send, count * size_of(type));
+    return {};
+  }
+  algorithm::host::AllReduceCall call{
+      .region = heap_->view().base + heap_offset_,
+      .stride = heap_->view().stride,
+      .rank = rank(),
+      .layout = layout_,
+      .state = &state_,
+      .control = {&abort_, &claim_, &valid_, &record_, static_cast<std::uint64_t>(timeout_.count())},
+      .collective = static_cast<std::uint32_t>(Collective::all_reduce),
+      .type = type,
+      .op = op,
+      .protocol = route.protocol,
+      .send = send,
+      .recv = recv,
+      .count = count,
+      .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns}};
+  algorithm::host::all_reduce(call);
+  // Only this operation's own failure counts here: a peer that ended after it sent everything has not spoilt the result.
+  const bool gave_up = exec::HostSpace::load<exec::Order::relaxed, exec::Scope::device>(state_.failed) != 0;
+  return gave_up ? status() : Status();
+}
+
+Status HostCommunicator::status() const {
+  const auto known = fault();
+  return known ? known->status : Status();
+}
+
+std::optional<Fault> HostCommunicator::fault() const {
+  if (!failed()) return std::nullopt;
+  Status reason;
+  {
+    const std::lock_guard lock(reason_mutex_);
+    reason = stop_reason_;
+  }
+  return describe(record_, reason, timeout_);
+}
+
+void HostCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank())); }
+
+void HostCommunicator::stop(Status reason) {
+  {
+    const std::lock_guard lock(reason_mutex_);
+    if (stop_reason_.ok()) stop_reason_ = std::move(reason);
+  }
+  // No record yet when nobody waits: make one, so that later calls fail at once.
+  protocol::FaultRecord record{};
+  record.kind = static_cast<std::uint32_t>(protocol::Wait::aborted);
+  record.rank = rank();
+  record.peer = -1;
+  protocol::report_fault<exec::HostSpace>(
+      {&abort_, &claim_, &valid_, &record_, static_cast<std::uint64_t>(timeout_.count())}, record);
+}
+
+Result<std::unique_ptr<Communicator>> create_host(std::unique_ptr<Exchange> exchange, const Options& options) {
+  if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
+  Exchange& borrowed = *exchange;
+  return HostCommunicator::create(borrowed, std::move(exchange), options);
+}
+
+Result<std::unique_ptr<Communicator>> create_host(Exchange& exchange, const Options& options) {
+  return HostCommunicator::create(exchange, nullptr, options);
+}
+
+}  // namespace nearlight::runtime

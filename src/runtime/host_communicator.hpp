@@ -1,0 +1,53 @@
+// The communicator of CPU ranks: each call runs the collective on the calling thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+
+#include "algorithm/host/all_reduce.hpp"
+#include "memory/heap.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/peer_watch.hpp"
+
+namespace nearlight::runtime {
+
+class HostCommunicator final : public Communicator {
+ public:
+  static Result<std::unique_ptr<Communicator>> create(Exchange& exchange, std::unique_ptr<Exchange> owned,
+                                                      const Options& options);
+
+  int rank() const override { return heap_->view().rank; }
+  int nranks() const override { return heap_->view().nranks; }
+  const char* backend() const override { return "host"; }
+  const char* memory() const override { return heap_->kind(); }
+  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream stream,
+                    const CallOptions& options) override;
+  route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
+  Status status() const override;
+  std::optional<Fault> fault() const override;
+  void abort() override;
+  std::size_t scratch_bytes() const override { return heap_->view().bytes; }
+
+ private:
+  HostCommunicator() = default;
+  route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
+  void stop(Status reason);
+  bool failed() const { return std::atomic_ref(const_cast<std::uint32_t&>(valid_)).load(std::memory_order_acquire) != 0; }
+
+  std::unique_ptr<Exchange> owned_exchange_;
+  std::unique_ptr<memory::Heap> heap_;
+  protocol::RegionLayout layout_;
+  std::size_t heap_offset_ = 0;
+  std::chrono::nanoseconds timeout_{};
+  protocol::RegionState<exec::HostSpace> state_{};
+  // What a wait looks at and writes; atomics by atomic_ref, see protocol::Control.
+  std::uint32_t abort_ = 0, claim_ = 0, valid_ = 0;
+  protocol::FaultRecord record_{};
+  mutable std::mutex reason_mutex_;
+  Status stop_reason_;                 // why abort_ was set on purpose; guarded by reason_mutex_
+  std::unique_ptr<PeerWatch> watch_;   // last: its thread uses the others
+};
+
+}  // namespace nearlight::runtime
