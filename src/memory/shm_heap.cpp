@@ -6,12 +6,10 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <map>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "base/unique_fd.hpp"
+#include "memory/handover.hpp"
 
 // Linux 5.14; Debian 12's headers have them, older ones may not.
 #ifndef MADV_POPULATE_READ
@@ -67,32 +65,6 @@ class Mapping {
   std::size_t bytes_;
 };
 
-// Threads find rank 0's mapping here by number. A raw pointer could be freed by a rank that gave up
-// meanwhile.
-class MappingRegistry {
- public:
-  static MappingRegistry& instance() {
-    static MappingRegistry registry;
-    return registry;
-  }
-  std::uint64_t add(const std::shared_ptr<Mapping>& mapping) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(entries_, [](const auto& entry) { return entry.second.expired(); });
-    entries_.emplace(++last_, mapping);
-    return last_;
-  }
-  std::shared_ptr<Mapping> find(std::uint64_t key) {
-    const std::lock_guard lock(mutex_);
-    const auto it = entries_.find(key);
-    return it == entries_.end() ? nullptr : it->second.lock();
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::uint64_t, std::weak_ptr<Mapping>> entries_;
-  std::uint64_t last_ = 0;
-};
-
 class ShmHeap final : public Heap {
  public:
   ShmHeap(std::shared_ptr<Mapping> mapping, const HeapView& view)
@@ -105,22 +77,12 @@ class ShmHeap final : public Heap {
   HeapView view_;
 };
 
-// The same verdict on all ranks.
-Status check_bytes(Exchange& exchange, std::size_t bytes, Deadline deadline) {
-  NL_TRY_ASSIGN(const std::vector<std::size_t> all, gather_values(exchange, bytes, deadline));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] != all[0]) {
-      return failure(Code::invalid_argument, "bytes: rank 0 asks for %zu, rank %zu for %zu", all[0], rank,
-                     all[rank]);
-    }
-  }
-  if (bytes == 0) return failure(Code::invalid_argument, "bytes: 0");
+// The ranks live on one machine, so the verdict is the same on all of them.
+Status check_fits(std::size_t bytes, int nranks) {
   const std::size_t memory = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * page_bytes();
-  if (bytes > memory / all.size()) {
-    return failure(Code::invalid_argument, "bytes: %zu on each of %zu ranks is more than this machine's %zu",
-                   bytes, all.size(), memory);
-  }
-  return {};
+  if (bytes <= memory / static_cast<std::size_t>(nranks)) return {};
+  return failure(Code::invalid_argument, "bytes: %zu on each of %d ranks is more than this machine's %zu",
+                 bytes, nranks, memory);
 }
 
 Result<UniqueFd> create_memfd(std::size_t bytes) {
@@ -165,31 +127,6 @@ Status touch_all(const HeapView& view) {
   return {};
 }
 
-// Each step ends with everyone knowing whether all came through, so that nobody waits for a rank that stopped
-// earlier.
-
-Result<std::shared_ptr<Mapping>> share_among_threads(Exchange& exchange, std::size_t bytes,
-                                                     Deadline deadline) {
-  std::shared_ptr<Mapping> mapping;
-  std::uint64_t key = 0;
-  Status made;
-  if (exchange.rank() == 0) {
-    auto created = Mapping::create(-1, bytes);
-    made = created.status();
-    if (made.ok()) {
-      mapping = *created;
-      key = MappingRegistry::instance().add(mapping);
-    }
-  }
-  NL_TRY(agree(exchange, made, deadline));
-  NL_TRY_ASSIGN(const std::vector<std::uint64_t> keys, gather_values(exchange, key, deadline));
-  if (exchange.rank() != 0) mapping = MappingRegistry::instance().find(keys[0]);
-  Status found;
-  if (mapping == nullptr) found = failure(Code::remote_error, "rank 0 has given its memory back");
-  NL_TRY(agree(exchange, found, deadline));
-  return mapping;
-}
-
 Result<UniqueFd> share_among_processes(Exchange& exchange, std::size_t bytes, Deadline deadline) {
   UniqueFd fd;
   Status made;
@@ -205,7 +142,10 @@ Result<UniqueFd> share_among_processes(Exchange& exchange, std::size_t bytes, De
 }  // namespace
 
 Result<std::unique_ptr<Heap>> create_shm_heap(Exchange& exchange, std::size_t bytes, Deadline deadline) {
-  NL_TRY(check_bytes(exchange, bytes, deadline));
+  // Each step ends with everyone knowing whether all came through, so that nobody waits for a rank that
+  // stopped earlier.
+  NL_TRY(check_same_bytes(exchange, bytes, deadline));
+  NL_TRY(check_fits(bytes, exchange.nranks()));
   HeapView view;
   view.stride = round_up(bytes, bytes >= kHugePage_bytes ? kHugePage_bytes : page_bytes());
   view.bytes = bytes;
@@ -216,7 +156,9 @@ Result<std::unique_ptr<Heap>> create_shm_heap(Exchange& exchange, std::size_t by
   UniqueFd fd;
   std::shared_ptr<Mapping> mapping;
   if (exchange.same_process()) {
-    NL_TRY_ASSIGN(mapping, share_among_threads(exchange, total, deadline));
+    Result<std::shared_ptr<Mapping>> made(nullptr);
+    if (exchange.rank() == 0) made = Mapping::create(-1, total);
+    NL_TRY_ASSIGN(mapping, share_from_rank0(exchange, std::move(made), deadline));
   } else {
     NL_TRY_ASSIGN(fd, share_among_processes(exchange, total, deadline));
     auto mapped = Mapping::create(fd.get(), total);
