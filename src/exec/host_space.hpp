@@ -83,7 +83,7 @@ struct HostSpace {
 
   // Spins politely at first, then lets another thread run: there may be more ranks than processors.
   static void relax(std::uint32_t polls) {
-    if (polls < 4096) {
+    if (polls < 200) {
       pause();
     } else {
       std::this_thread::yield();
