@@ -145,6 +145,12 @@ struct CtaCoop {
 
 NL_FN std::uint32_t cta_index() { return blockIdx.x; }
 NL_FN std::uint32_t cta_count() { return gridDim.x; }
+// The SM this thread runs on.
+NL_FN std::uint32_t sm_id() {
+  std::uint32_t id;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(id));
+  return id;
+}
 // Cycles of this SM's clock.
 NL_FN std::uint64_t sm_clock() {
   std::uint64_t now;
