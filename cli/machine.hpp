@@ -13,7 +13,8 @@ namespace nearlight::cli {
 // CPUs".
 std::string cpu_name();
 
-// `devices`: those that took part (empty: a CPU run). `nccl`: version that was used, "" for none.
+// `devices`: indices into facts.devices of those that took part, each once (empty: a CPU run). `nccl`:
+// version that was used, "" for none.
 Machine describe_machine(const probe::GpuFacts& facts, const std::vector<int>& devices,
                          const std::string& nccl);
 

@@ -98,6 +98,8 @@ double limit_us(const Floors& floors, std::string_view collective, std::uint64_t
 // set.
 void set_times(ResultRow& row, const trace::Summary& summary, const Floors& floors);
 
+// Whether `env` holds this variable: its name begins with NEARLIGHT_, NCCL_ or CUDA_.
+bool is_recorded(std::string_view variable);
 // Of this process: the variables whose names begin with NEARLIGHT_, NCCL_ or CUDA_.
 std::map<std::string, std::string> recorded_environment();
 // Today in UTC, "yyyy-mm-ddThh:mm:ssZ".
@@ -106,9 +108,10 @@ std::string now_utc();
 // Everything wrong with a file, one line each ("row 3 (nccl all_reduce 128 B graph): p99_us 2.1 is below
 // p95_us 2.4"). Empty: fine.
 std::vector<std::string> find_faults(const ResultFile& file);
-// The name, without folders, must be <yyyy-mm-dd>-<machine>-<topic>.json with the file's date; machine of
-// [A-Za-z0-9_.], topic of [A-Za-z0-9_.-]. Empty: fine.
-std::vector<std::string> find_name_faults(std::string_view name, const ResultFile& file);
+// What else is asked of a file in bench/results/: a name <yyyy-mm-dd>-<machine>-<topic>.json (without
+// folders) with the file's date, machine of [A-Za-z0-9_.], topic of [A-Za-z0-9_.-]; a commit that can be
+// checked out; no wrong result of nearlight's own.
+std::vector<std::string> find_committed_faults(std::string_view name, const ResultFile& file);
 
 std::string to_json(const ResultFile& file);
 // Keys and types must be exactly the schema's; find_faults() is not part of it. `origin` (a path) leads the

@@ -43,7 +43,7 @@ struct SolReport {
   double l2rtt_us = 0;
   double one_way_us = 0;
   double sol_us = 0;
-  double remote_load_us = 0;
+  std::optional<double> remote_load_us;  // of a GPU
 
   double store_gbs =
       0;  // 1e9 bytes per second and direction, stores into the other side's part, both directions busy
