@@ -38,13 +38,17 @@ struct Share {
   std::uint32_t count;
 };
 
-// Reduces own and got (own stands at `rank`) in rank order.
+// Reduces own and the others' contributions in rank order; got[i] is the one of other_rank(i, rank).
 template <class Math, int kMax>
-NL_FN exec::Pack reduce_in_rank_order(exec::Pack own, const exec::Pack (&got)[kMax], int rank, int nranks) {
+NL_FN exec::Pack reduce_in_rank_order(exec::Pack own, const exec::Pack (&got)[kMax - 1], int rank, int nranks) {
   typename Math::Acc acc = Math::open(rank == 0 ? own : got[0]);
   NL_UNROLL
   for (int source = 1; source < kMax; ++source) {
-    if (source < nranks) Math::add(acc, source == rank ? own : got[source]);
+    if (source >= nranks) break;
+    exec::Pack next = got[source - 1];
+    if (source < kMax - 1 && source < rank) next = got[source];
+    if (source == rank) next = own;
+    Math::add(acc, next);
   }
   return Math::close(acc);
 }
@@ -65,7 +69,7 @@ NL_FN void one_shot_ll(SessionT& session, Share share, const In& input, const Ou
     const std::uint32_t here = packs - base < span ? static_cast<std::uint32_t>(packs - base) : span;
     if constexpr (kHeld > 0) {
       // The input is asked for before anything depends on the epoch: both loads are in flight together.
-      Pack own[kHeld], got[kHeld][kMax];
+      Pack own[kHeld], got[kHeld][kMax - 1];
       NL_UNROLL
       for (int i = 0; i < kHeld; ++i) {
         const std::uint32_t slot = lane + static_cast<std::uint32_t>(i) * width;
@@ -73,38 +77,38 @@ NL_FN void one_shot_ll(SessionT& session, Share share, const In& input, const Ou
       }
       const std::uint32_t epoch = session.begin_epoch();
       hooks.at(DelayPoint::before_publish);
-      if (!session.failed()) {
+      if (lane < here && !session.failed()) {
         NL_UNROLL
         for (int i = 0; i < kHeld; ++i) {
           const std::uint32_t slot = lane + static_cast<std::uint32_t>(i) * width;
           if (slot < here) protocol::ll_broadcast<kMax>(view, slot, own[i], epoch);
         }
-      }
-      std::uint32_t missing_slot = lane;
-      const bool arrived = session.wait(
-          [&] {
-            bool all = true;
-            NL_UNROLL
-            for (int i = 0; i < kHeld; ++i) {
-              const std::uint32_t slot = lane + static_cast<std::uint32_t>(i) * width;
-              if (slot < here && !protocol::ll_try_gather<kMax>(view, slot, epoch, got[i])) {
-                all = false;
-                missing_slot = slot;
+        const bool arrived = session.wait(
+            [&] {
+              bool all = true;
+              NL_UNROLL
+              for (int i = 0; i < kHeld; ++i) {
+                const std::uint32_t slot = lane + static_cast<std::uint32_t>(i) * width;
+                if (slot < here) all &= protocol::ll_try_gather<kMax>(view, slot, epoch, got[i]);
               }
+              return all;
+            },
+            [&](protocol::FaultRecord& fault) {
+              fault.expected = epoch;
+              for (fault.slot = lane; fault.slot < here; fault.slot += width) {
+                fault.peer = protocol::ll_missing(view, fault.slot, epoch, fault.seen);
+                if (fault.peer >= 0) break;
+              }
+            });
+        hooks.at(DelayPoint::after_arrival);
+        if (arrived) {
+          NL_UNROLL
+          for (int i = 0; i < kHeld; ++i) {
+            const std::uint32_t slot = lane + static_cast<std::uint32_t>(i) * width;
+            if (slot < here) {
+              output.store_pack(base + slot, reduce_in_rank_order<Math, kMax>(own[i], got[i], rank, nranks));
             }
-            return all;
-          },
-          [&](protocol::FaultRecord& fault) {
-            fault.slot = missing_slot;
-            fault.expected = epoch;
-            fault.peer = protocol::ll_missing(view, missing_slot, epoch, fault.seen);
-          });
-      hooks.at(DelayPoint::after_arrival);
-      if (arrived) {
-        NL_UNROLL
-        for (int i = 0; i < kHeld; ++i) {
-          const std::uint32_t slot = lane + static_cast<std::uint32_t>(i) * width;
-          if (slot < here) output.store_pack(base + slot, reduce_in_rank_order<Math, kMax>(own[i], got[i], rank, nranks));
+          }
         }
       }
     } else {
@@ -116,7 +120,7 @@ NL_FN void one_shot_ll(SessionT& session, Share share, const In& input, const Ou
         }
       }
       for (std::uint32_t slot = lane; slot < here; slot += width) {
-        Pack got[kMax];
+        Pack got[kMax - 1];
         const bool arrived = session.wait([&] { return protocol::ll_try_gather<kMax>(view, slot, epoch, got); },
                                           [&](protocol::FaultRecord& fault) {
                                             fault.slot = slot;
@@ -173,15 +177,16 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const In& input, cons
     hooks.at(DelayPoint::after_arrival);
     if (!session.failed()) {
       for (std::uint32_t first = lane; first < here; first += width * kUnroll) {
-        Vec own[kUnroll], got[kUnroll][kMax];
+        Vec own[kUnroll], got[kUnroll][kMax - 1];
         NL_UNROLL
         for (int i = 0; i < kUnroll; ++i) {
           const std::uint32_t cell = first + static_cast<std::uint32_t>(i) * width;
           if (cell >= here) continue;
           own[i] = input.load_vec(base + cell);
           NL_UNROLL
-          for (int source = 0; source < kMax; ++source) {
-            if (source < nranks && source != rank) got[i][source] = S::load_cell(view.cell(rank, bank, source, cell));
+          for (int other = 0; other < kMax - 1; ++other) {
+            if (other >= nranks - 1) break;
+            got[i][other] = S::load_cell(view.cell(rank, bank, protocol::other_rank(other, rank), cell));
           }
         }
         NL_UNROLL
@@ -191,12 +196,10 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const In& input, cons
           Vec result;
           NL_UNROLL
           for (int half = 0; half < 2; ++half) {
-            typename Math::Acc acc = Math::open(rank == 0 ? own[i].pack[half] : got[i][0].pack[half]);
+            Pack others[kMax - 1];
             NL_UNROLL
-            for (int source = 1; source < kMax; ++source) {
-              if (source < nranks) Math::add(acc, source == rank ? own[i].pack[half] : got[i][source].pack[half]);
-            }
-            result.pack[half] = Math::close(acc);
+            for (int other = 0; other < kMax - 1; ++other) others[other] = got[i][other].pack[half];
+            result.pack[half] = reduce_in_rank_order<Math, kMax>(own[i].pack[half], others, rank, nranks);
           }
           output.store_vec(base + cell, result);
         }

@@ -8,9 +8,11 @@
 namespace nearlight::algorithm::cuda {
 
 using exec::CudaSpace;
-using Region = protocol::FlatRegion<CudaSpace>;
+// Two ranks are the case where every instruction counts: their number is then a constant.
+template <int kMax>
+using Region = protocol::FlatRegion<CudaSpace, kMax == 2 ? 2 : 0>;
 using State = protocol::RegionState<CudaSpace>;
-static_assert(exec::ExecSpace<CudaSpace> && exec::Coop<exec::CtaCoop> && protocol::RegionView<Region>);
+static_assert(exec::ExecSpace<CudaSpace> && exec::Coop<exec::CtaCoop> && protocol::RegionView<Region<2>>);
 static_assert(sizeof(State) == sizeof(RegionStateWords));
 
 // Vectors of 16 bytes that a thread of the simple protocol has in flight: bounded by the registers.
@@ -37,7 +39,7 @@ __global__ void __launch_bounds__(kMaxThreads) all_reduce_one_shot(const __grid_
   exec::allow_dependent_launch();
   const std::uint32_t cta = exec::cta_index();
   const protocol::RegionLayout layout{args.nranks, args.slots, args.cells};
-  const Region region(args.regions + cta * args.region_bytes, args.stride, args.rank, layout);
+  const Region<kMax> region(args.regions + cta * args.region_bytes, args.stride, args.rank, layout);
   const protocol::Control<CudaSpace> control{args.abort, args.claim, args.valid, args.record, args.timeout_ns};
   // The kernel before may still be writing the input, the epoch and the output's readers may still be reading.
   exec::wait_for_previous_kernel();

@@ -5,13 +5,14 @@ namespace nearlight::algorithm::host {
 namespace {
 
 using exec::HostSpace;
-using Region = protocol::FlatRegion<HostSpace>;
-static_assert(exec::ExecSpace<HostSpace> && exec::Coop<exec::SoloCoop> && protocol::RegionView<Region>);
+template <int kMax>
+using Region = protocol::FlatRegion<HostSpace, kMax == 2 ? 2 : 0>;
+static_assert(exec::ExecSpace<HostSpace> && exec::Coop<exec::SoloCoop> && protocol::RegionView<Region<2>>);
 
 template <class T, ReduceOp op, int kMax, class Hooks>
 void run(const AllReduceCall& call, const Hooks& hooks) {
   using Math = PackMath<HostSpace, T, op>;
-  protocol::Session session(Region(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{}, *call.state,
+  protocol::Session session(Region<kMax>(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{}, *call.state,
                             call.control, 0, call.collective);
   const Buffer<HostSpace, T> input(const_cast<void*>(call.send), call.count), output(call.recv, call.count);
   if (call.protocol == Protocol::ll) {

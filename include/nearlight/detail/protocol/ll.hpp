@@ -27,18 +27,21 @@ NL_FN void ll_broadcast(const V& view, std::uint32_t slot, exec::Pack pack, std:
   }
 }
 
-// One look at `slot` from every other rank. True when all have arrived; then packs[source] is theirs. packs[rank] stays.
+// The rank that stands at place `index` when one's own rank is left out.
+NL_FN constexpr int other_rank(int index, int rank) { return index < rank ? index : index + 1; }
+
+// One look at `slot` from every other rank. True when all have arrived; then packs[i] is the one of other_rank(i, rank).
 template <int kMax, RegionView V>
-NL_FN bool ll_try_gather(const V& view, std::uint32_t slot, std::uint32_t epoch, exec::Pack (&packs)[kMax]) {
+NL_FN bool ll_try_gather(const V& view, std::uint32_t slot, std::uint32_t epoch, exec::Pack (&packs)[kMax - 1]) {
   const int bank = bank_of(epoch);
   bool all = true;
   NL_UNROLL
-  for (int source = 0; source < kMax; ++source) {
-    if (source >= view.nranks()) break;
-    if (source == view.rank()) continue;
+  for (int i = 0; i < kMax - 1; ++i) {
+    if (i >= view.nranks() - 1) break;
     std::uint32_t seen;
     // Not short-circuited: all the loads are in flight together.
-    all &= V::Space::try_load_line(view.line(view.rank(), bank, source, slot), epoch, packs[source], seen);  // [L2]
+    all &= V::Space::try_load_line(view.line(view.rank(), bank, other_rank(i, view.rank()), slot), epoch, packs[i],
+                                   seen);  // [L2]
   }
   return all;
 }

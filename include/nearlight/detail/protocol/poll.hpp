@@ -13,13 +13,11 @@ namespace nearlight::protocol {
 // short never reads it.
 template <exec::ExecSpace S, class Attempt>
 NL_FN Wait poll(const Control<S>& control, Attempt&& attempt) {
-  if (attempt()) return Wait::ok;
-  std::uint32_t polls = 0;
   std::uint64_t started_ns = 0;
-  for (;;) {
-    S::relax(polls);
+  for (std::uint32_t polls = 1;; ++polls) {
     if (attempt()) return Wait::ok;
-    if (++polls % S::kPollsPerCheck != 0) continue;
+    S::relax(polls);
+    if (polls % S::kPollsPerCheck != 0) continue;
     if (control.abort != nullptr &&
         S::template load<exec::Order::relaxed, exec::Scope::system>(*control.abort) != 0) {
       return Wait::aborted;

@@ -48,7 +48,8 @@ concept RegionView = requires(const V& view, int peer, int bank, int source, std
 };
 
 // A region of a symmetric heap: base + peer * stride + offset, no table to read.
-template <exec::ExecSpace S>
+// kRanks: the number of ranks where it is known at compile time, else 0.
+template <exec::ExecSpace S, int kRanks = 0>
 class FlatRegion {
  public:
   using Space = S;
@@ -58,7 +59,10 @@ class FlatRegion {
       : base_(base), stride_(stride), rank_(rank), layout_(layout) {}
 
   NL_FN int rank() const { return rank_; }
-  NL_FN int nranks() const { return layout_.nranks; }
+  NL_FN int nranks() const {
+    if constexpr (kRanks > 0) return kRanks;
+    return layout_.nranks;
+  }
   NL_FN std::uint32_t slots() const { return layout_.slots; }
   NL_FN std::uint32_t cells() const { return layout_.cells; }
 
@@ -75,7 +79,7 @@ class FlatRegion {
 
  private:
   NL_FN char* of(int peer) const { return base_ + static_cast<std::size_t>(peer) * stride_; }
-  NL_FN std::size_t row(int bank, int source) const { return static_cast<std::size_t>(bank * layout_.nranks + source); }
+  NL_FN std::size_t row(int bank, int source) const { return static_cast<std::size_t>(bank * nranks() + source); }
 
   char* base_;
   std::size_t stride_;
