@@ -64,7 +64,7 @@ FOLDERS.update({"src/" + room: room for room in
 # Headers that come from elsewhere: kind -> how they are written.
 FOREIGN = [
     ("nccl", r"nccl\.h|nccl_device\.h|nccl_device/.*"),
-    ("cuda", r"cuda\.h|cuda_\w+\.h(pp)?|cuda/.*|cooperative_groups\.h|cooperative_groups/.*|vector_types\.h"
+    ("cuda", r"cuda\w*\.h(pp)?|cuda/.*|cooperative_groups\.h|cooperative_groups/.*|vector_types\.h"
              r"|device_launch_parameters\.h|sm_\w+\.h(pp)?|nvml\.h|nvtx3/.*|math_constants\.h"),
     ("intrinsics", r"\w*intrin\.h|arm_\w+\.h"),
     ("relacy", r"relacy/.*"),
