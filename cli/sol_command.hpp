@@ -4,9 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "cli/results.hpp"
+#include "probe/sol.hpp"
+
 namespace nearlight::cli {
 
-// `arguments`: those after "sol". Returns the exit status: 0, 1 (could not measure), 2 (bad arguments).
+// What the command prints.
+std::string sol_table(const Machine& machine, const probe::SolReport& report);
+
+// `arguments`: those after "sol". Returns the exit status (exit_code.hpp).
 int sol_command(const std::vector<std::string>& arguments);
 
 }  // namespace nearlight::cli
