@@ -1,0 +1,282 @@
+// Every type, operator, count, protocol, place and alignment, to the bit, with guards around everything.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/gpu/ranks.hpp"
+#include "tests/support/gpu_support.hpp"
+
+namespace nearlight::test {
+namespace {
+
+using route::Protocol;
+
+enum class InPlace { none, all, by_rank };
+
+// Equal on all ranks; what is one rank's own follows from case number and rank.
+struct Case {
+  Pattern pattern;
+  std::uint64_t count = 0;
+  InPlace in_place = InPlace::none;
+  bool aligned = true;
+  runtime::CallOptions options;
+};
+
+struct Own {
+  bool in_place;
+  std::size_t send_offset, recv_offset;
+};
+
+Own own_part(const Case& one, std::uint32_t id, int rank) {
+  const auto offset = [&](std::uint32_t salt) -> std::size_t {
+    if (one.aligned) return 0;
+    // Multiples of the element's size below 16, and so every alignment.
+    const std::uint32_t element = element_bytes(one.pattern.type);
+    return mixed(salt, static_cast<std::uint32_t>(rank), id) % (16 / element) * element;
+  };
+  const bool in_place =
+      one.in_place == InPlace::all ||
+      (one.in_place == InPlace::by_rank && mixed(3, static_cast<std::uint32_t>(rank), id) % 2 == 0);
+  return {in_place, offset(1), offset(2)};
+}
+
+std::string describe(const Case& one, std::uint32_t id, int nranks) {
+  std::ostringstream text;
+  text << name_of(one.pattern.type) << ' ' << name_of(one.pattern.op) << ", " << one.count << " elements, "
+       << (one.options.protocol ? algorithm::name_of(*one.options.protocol) : "by route");
+  if (one.options.grid != 0) text << ", grid " << one.options.grid;
+  if (one.options.threads != 0) text << ", threads " << one.options.threads;
+  text << "; offsets and place by rank:";
+  for (int rank = 0; rank < nranks; ++rank) {
+    const Own own = own_part(one, id, rank);
+    text << ' ' << own.send_offset << '/' << (own.in_place ? "in" : std::to_string(own.recv_offset));
+  }
+  return text.str();
+}
+
+// Under a sanitizer: every n-th case only.
+std::vector<Case> thinned(std::vector<Case> all) {
+  if (test_scale() >= 1.0) return all;
+  std::vector<Case> some;
+  const auto wanted = static_cast<std::size_t>(std::max(1, scaled(static_cast<int>(all.size()))));
+  for (std::size_t i = 0; i < wanted; ++i) some.push_back(all[i * all.size() / wanted]);
+  return some;
+}
+
+void run_cases(Group& group, const std::vector<Case>& cases) {
+  group.run([&](Rank& rank) {
+    std::uint32_t id = 0;
+    for (const Case& one : cases) {
+      const Own own = own_part(one, id, rank.rank);
+      const Work work = rank.work(one.pattern, one.count, own.in_place, own.send_offset, own.recv_offset, id);
+      ASSERT_OK(rank.prepare_reduce_check(work, one.options));
+      ++id;
+    }
+  });
+  group.expect_clean(cases.size(), [&](std::uint32_t id) {
+    return id < cases.size() ? describe(cases[id], id, group.nranks()) : std::string("no such case");
+  });
+}
+
+constexpr std::uint64_t kCounts[] = {
+    0, 1, 2, 3, 7, 17, 31, 33, 127, 255, 1021, 1023, 4099, 65537, (1u << 20) + 3};
+constexpr std::size_t kBufferBytes = 4 * ((1u << 20) + 3) + 2 * kGuardBytes + 64;
+constexpr std::optional<Protocol> kProtocols[] = {Protocol::ll, Protocol::simple, std::nullopt};
+
+class AllReduceGpu : public testing::TestWithParam<Setup> {};
+
+TEST_P(AllReduceGpu, EveryTypeOperatorCountProtocolPlaceAndAlignment) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  std::vector<Case> cases;
+  for (const DataType type : kDataTypes) {
+    for (const ReduceOp op : kReduceOps) {
+      for (const std::uint64_t count : kCounts) {
+        for (const auto& protocol : kProtocols) {
+          for (const bool aligned : {true, false}) {
+            for (const InPlace in_place : {InPlace::none, InPlace::all, InPlace::by_rank}) {
+              if (aligned && in_place == InPlace::by_rank) continue;
+              Case one;
+              one.pattern = {type, op, Values::general, cases.size()};
+              one.count = count;
+              one.in_place = in_place;
+              one.aligned = aligned;
+              one.options.protocol = protocol;
+              cases.push_back(one);
+            }
+          }
+        }
+      }
+    }
+  }
+  run_cases(group, thinned(cases));
+}
+
+TEST_P(AllReduceGpu, EveryGridAndBlockSize) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  // A very large message takes all regions.
+  const std::uint32_t regions =
+      group[0].comm->explain_all_reduce(std::size_t{1} << 40, DataType::f32, ReduceOp::sum).grid;
+  std::vector<Case> cases;
+  for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
+    for (const std::uint32_t grid : {1u, 2u, 3u, regions}) {
+      for (const std::uint32_t threads : {32u, 96u, 256u, 512u}) {
+        for (const std::uint64_t count : {5u, 1000u, 30011u}) {
+          Case one;
+          one.pattern = {cases.size() % 2 == 0 ? DataType::bf16 : DataType::f32, ReduceOp::sum,
+                         Values::general, cases.size()};
+          one.count = count;
+          one.aligned = cases.size() % 3 != 0;
+          one.options.protocol = protocol;
+          one.options.grid = std::min(grid, regions);
+          one.options.threads = threads;
+          cases.push_back(one);
+        }
+      }
+    }
+  }
+  run_cases(group, thinned(cases));
+}
+
+// bf16: 7.5e4 and +-1 must not vanish; the expected value is the exact sum, rounded once.
+TEST_P(AllReduceGpu, OutliersKeepTheSmallValues) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  std::vector<Case> cases;
+  for (const DataType type : kDataTypes) {
+    for (const ReduceOp op : kReduceOps) {
+      for (const auto& protocol : kProtocols) {
+        for (const std::uint64_t count : {333u, 20011u}) {
+          Case one;
+          one.pattern = {type, op, Values::outliers, cases.size()};
+          one.count = count;
+          one.aligned = cases.size() % 2 == 0;
+          one.options.protocol = protocol;
+          cases.push_back(one);
+        }
+      }
+    }
+  }
+  run_cases(group, cases);
+}
+
+// NaN, infinities, -0, denormals: right on every rank, and the same bits on all of them.
+TEST_P(AllReduceGpu, SpecialValuesAndTheSameBitsOnAllRanks) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  for (const DataType type : {DataType::f32, DataType::bf16}) {
+    for (const ReduceOp op : kReduceOps) {
+      for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
+        constexpr std::uint64_t kCount = 4099;
+        Case one;
+        one.pattern = {type, op, Values::special, 77};
+        one.count = kCount;
+        one.in_place = InPlace::by_rank;
+        one.aligned = false;
+        one.options.protocol = protocol;
+        run_cases(group, {one});
+        std::vector<std::vector<char>> results;
+        for (Rank& rank : group.ranks()) {
+          const Own own = own_part(one, 0, rank.rank);
+          const Work work = rank.work(one.pattern, kCount, own.in_place, own.send_offset, own.recv_offset);
+          std::vector<char>& bits = results.emplace_back(kCount * element_bytes(type));
+          ASSERT_CUDA(cudaSetDevice(rank.device));
+          ASSERT_CUDA(cudaMemcpy(bits.data(), work.recv, bits.size(), cudaMemcpyDeviceToHost));
+          EXPECT_EQ(bits, results[0])
+              << "ranks 0 and " << rank.rank << " differ: " << describe(one, 0, group.nranks());
+        }
+      }
+    }
+  }
+}
+
+// The checks above run on the GPU: here the CPU looks at the same results.
+TEST_P(AllReduceGpu, TheCpuFindsTheSameResults) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  constexpr std::uint64_t kCount = 1021;
+  for (const DataType type : kDataTypes) {
+    for (const ReduceOp op : kReduceOps) {
+      const Pattern pattern{type, op, Values::general, 5};
+      group.run([&](Rank& rank) {
+        const Work work = rank.work(pattern, kCount, false);
+        ASSERT_OK(rank.prepare_reduce_check(work));
+        ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+        std::vector<std::uint8_t> bytes(kCount * element_bytes(type));
+        ASSERT_CUDA(
+            cudaMemcpyAsync(bytes.data(), work.recv, bytes.size(), cudaMemcpyDeviceToHost, rank.stream));
+        ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+        int wrong = 0;
+        for (std::uint64_t i = 0; i < kCount; ++i) {
+          std::uint32_t got = 0;
+          std::memcpy(&got, &bytes[i * element_bytes(type)], element_bytes(type));
+          if (got != expected_bits(pattern, static_cast<std::uint32_t>(rank.nranks), i)) ++wrong;
+        }
+        EXPECT_EQ(wrong, 0) << name_of(type) << ' ' << name_of(op) << ", rank " << rank.rank;
+      });
+      group.expect_clean(1);
+    }
+  }
+}
+
+// A check that cannot fail proves nothing: one flipped bit, one touched guard byte, one changed input must
+// each be found.
+TEST(AllReduceGpuChecks, FindWhatIsWrong) {
+  Group group({Memory::cuda_vmm, 1, 2}, test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  const Pattern pattern{DataType::bf16, ReduceOp::sum, Values::general, 11};
+  constexpr std::uint64_t kCount = 1000;
+  const auto flip = [](Rank& rank, void* at) {
+    std::uint8_t byte = 0;
+    EXPECT_CUDA(cudaMemcpyAsync(&byte, at, 1, cudaMemcpyDeviceToHost, rank.stream));
+    EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
+    byte ^= 0x10;
+    EXPECT_CUDA(cudaMemcpyAsync(at, &byte, 1, cudaMemcpyHostToDevice, rank.stream));
+  };
+  group.run([&](Rank& rank) {
+    const Work work = rank.work(pattern, kCount, false, 2, 6);
+    ASSERT_OK(rank.prepare_reduce_check(work));
+    EXPECT_EQ(rank.wait_and_read().wrong, 0u);
+    auto* const send = static_cast<char*>(work.send);
+    auto* const recv = static_cast<char*>(work.recv);
+    const struct {
+      char* at;
+      What what;
+    } faults[] = {{recv + 2 * 999, What::output},
+                  {recv - 1, What::guard},
+                  {recv + 2 * kCount, What::guard},
+                  {send + 2 * 500, What::input},
+                  {send + 2 * kCount, What::guard}};
+    for (const auto& fault : faults) {
+      flip(rank, fault.at);
+      ASSERT_CUDA(check(work, rank.report, rank.stream));
+      const Report report = rank.wait_and_read();
+      EXPECT_EQ(report.wrong, 1u);
+      EXPECT_EQ(report.what, static_cast<std::uint32_t>(fault.what));
+      flip(rank, fault.at);
+    }
+  });
+}
+
+std::string setup_name(const testing::TestParamInfo<Setup>& info) { return name_of(info.param); }
+
+std::vector<Setup> on_one_gpu() {
+  std::vector<Setup> all;
+  for (int ranks = 2; ranks <= 8; ++ranks) all.push_back({Memory::cuda_vmm, 1, ranks});
+  return all;
+}
+std::vector<Setup> on_two_gpus() {
+  std::vector<Setup> all;
+  for (int ranks = 2; ranks <= 8; ++ranks) all.push_back({Memory::cuda_vmm, 2, ranks});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(OneGpu, AllReduceGpu, testing::ValuesIn(on_one_gpu()), setup_name);
+INSTANTIATE_TEST_SUITE_P(TwoGpus, AllReduceGpu, testing::ValuesIn(on_two_gpus()), setup_name);
+
+}  // namespace
+}  // namespace nearlight::test

@@ -1,0 +1,50 @@
+// The kernels of the GPU tests: they make the data and check it, so that a test need not wait for the GPU
+// between two calls. All of them are small, so that they run beside the kernels of the ranks that wait, and
+// all of them end.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/gpu/pattern.hpp"
+
+namespace nearlight::test {
+
+// The first thing that was wrong, and how often.
+struct Report {
+  std::uint64_t wrong;
+  std::uint64_t checks;  // check kernels that ran to their end
+  std::uint64_t index;   // element or guard byte
+  std::uint32_t taken;   // the rest is written by whoever set this
+  std::uint32_t case_id;
+  std::uint32_t what;  // What
+  std::uint32_t expected, got;
+};
+enum class What : std::uint32_t { output = 1, guard = 2, input = 3, untouched = 4 };
+
+// One rank's part of one call. Pointers to the data; kGuardBytes lie on both sides of each.
+struct Work {
+  Pattern pattern;
+  std::uint32_t rank = 0, nranks = 1;
+  std::uint64_t count = 0;
+  void* send = nullptr;
+  void* recv = nullptr;  // may be send
+  std::uint32_t case_id = 0;
+  // When set, the seed is pattern.seed + *counter: a replayed graph then has new data each time.
+  const std::uint64_t* counter = nullptr;
+};
+
+// Writes input, poison and guards.
+cudaError_t prepare(const Work& work, cudaStream_t stream);
+// Compares output, guards and (out of place) input.
+cudaError_t check(const Work& work, Report* report, cudaStream_t stream);
+// The output must still be poison everywhere.
+cudaError_t check_untouched(const Work& work, Report* report, cudaStream_t stream);
+// *counter += 1.
+cudaError_t advance(std::uint64_t* counter, cudaStream_t stream);
+// Holds the stream up.
+cudaError_t hold(std::uint64_t ns, cudaStream_t stream);
+
+}  // namespace nearlight::test

@@ -1,0 +1,172 @@
+#include "tests/gpu/ranks.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <utility>
+
+#include "bootstrap/in_process.hpp"
+#include "runtime/create.hpp"
+#include "tests/support/gpu_support.hpp"
+
+namespace nearlight::test {
+
+std::string name_of(const Setup& setup) {
+  return std::string(setup.memory == Memory::cuda_vmm ? "cuda_vmm" : "nccl_window") + "_" +
+         std::to_string(setup.ranks) + "ranks";
+}
+
+runtime::Options test_options() {
+  runtime::Options options;
+  options.timeout = patient(std::chrono::seconds(15));
+  options.create_timeout = patient(std::chrono::seconds(30));
+  return options;
+}
+
+Work Rank::work(const Pattern& pattern, std::uint64_t count, bool in_place, std::size_t send_offset,
+                std::size_t recv_offset, std::uint32_t case_id) const {
+  Work work;
+  work.pattern = pattern;
+  work.rank = static_cast<std::uint32_t>(rank);
+  work.nranks = static_cast<std::uint32_t>(nranks);
+  work.count = count;
+  work.send = send + kGuardBytes + send_offset;
+  work.recv = in_place ? work.send : recv + kGuardBytes + recv_offset;
+  work.case_id = case_id;
+  return work;
+}
+
+Status Rank::all_reduce(const Work& work, const runtime::CallOptions& options) const {
+  return comm->all_reduce(work.send, work.recv, work.count, work.pattern.type, work.pattern.op, stream,
+                          options);
+}
+
+Status Rank::prepare_reduce_check(const Work& work, const runtime::CallOptions& options) const {
+  if (const cudaError_t error = prepare(work, stream); error != cudaSuccess) {
+    return failure(Code::cuda_error, "prepare: %s", cudaGetErrorString(error));
+  }
+  NL_TRY(all_reduce(work, options));
+  if (const cudaError_t error = check(work, report, stream); error != cudaSuccess) {
+    return failure(Code::cuda_error, "check: %s", cudaGetErrorString(error));
+  }
+  return {};
+}
+
+Report Rank::wait_and_read() const {
+  Report seen{};
+  EXPECT_CUDA(cudaSetDevice(device));
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_CUDA(cudaMemcpyAsync(&seen, report, sizeof seen, cudaMemcpyDeviceToHost, stream));
+  EXPECT_CUDA(cudaMemsetAsync(report, 0, sizeof seen, stream));
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+  return seen;
+}
+
+std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators(
+    const Setup& setup, const runtime::Options& options) {
+  using Created = Result<std::unique_ptr<runtime::Communicator>>;
+  std::vector<Created> created;
+  for (int rank = 0; rank < setup.ranks; ++rank)
+    created.emplace_back(failure(Code::internal_error, "not created"));
+  std::vector<std::thread> threads;
+  auto exchanges = bootstrap::make_in_process_group(setup.ranks);
+  for (int rank = 0; rank < setup.ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto at = static_cast<std::size_t>(rank);
+      created[at] = runtime::create_cuda_local(std::move(exchanges[at]), rank % setup.gpus, options);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return created;
+}
+
+Group::Group(const Setup& setup, const runtime::Options& options, std::size_t buffer_bytes)
+    : ranks_(static_cast<std::size_t>(setup.ranks)) {
+  bool fine = true;
+  const auto need = [&](cudaError_t error) {
+    if (error != cudaSuccess) fine = false;
+    EXPECT_CUDA(error);
+  };
+  for (int rank = 0; rank < setup.ranks; ++rank) {
+    Rank& mine = (*this)[rank];
+    mine.rank = rank;
+    mine.nranks = setup.ranks;
+    mine.device = rank % setup.gpus;
+    need(cudaSetDevice(mine.device));
+    if (!fine) return;
+    need(cudaStreamCreateWithFlags(&mine.stream, cudaStreamNonBlocking));
+    need(cudaMalloc(reinterpret_cast<void**>(&mine.send), buffer_bytes));
+    need(cudaMalloc(reinterpret_cast<void**>(&mine.recv), buffer_bytes));
+    need(cudaMalloc(reinterpret_cast<void**>(&mine.report), sizeof(Report)));
+    need(cudaMalloc(reinterpret_cast<void**>(&mine.counter), sizeof(std::uint64_t)));
+    if (!fine) return;
+    need(cudaMemset(mine.send, 0, buffer_bytes));
+    need(cudaMemset(mine.recv, 0, buffer_bytes));
+    need(cudaMemset(mine.report, 0, sizeof(Report)));
+    need(cudaMemset(mine.counter, 0, sizeof(std::uint64_t)));
+    need(cudaDeviceSynchronize());
+  }
+  auto created = create_communicators(setup, options);
+  for (int rank = 0; rank < setup.ranks; ++rank) {
+    auto& one = created[static_cast<std::size_t>(rank)];
+    EXPECT_TRUE(one.ok()) << "rank " << rank << ": " << one.status().to_string();
+    if (!one.ok()) {
+      fine = false;
+      continue;
+    }
+    (*this)[rank].comm = std::move(one).value();
+  }
+  ok_ = fine;
+}
+
+Group::~Group() {
+  for (Rank& rank : ranks_) {
+    if (cudaSetDevice(rank.device) != cudaSuccess) continue;
+    if (rank.stream == nullptr) continue;
+    EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
+  }
+  for (Rank& rank : ranks_) rank.comm.reset();
+  for (Rank& rank : ranks_) {
+    if (cudaSetDevice(rank.device) != cudaSuccess) continue;
+    if (rank.stream != nullptr) {
+      EXPECT_CUDA(cudaStreamDestroy(rank.stream));
+    }
+    EXPECT_CUDA(cudaFree(rank.send));
+    EXPECT_CUDA(cudaFree(rank.recv));
+    EXPECT_CUDA(cudaFree(rank.report));
+    EXPECT_CUDA(cudaFree(rank.counter));
+  }
+}
+
+void Group::run(const std::function<void(Rank&)>& body) {
+  barrier_ = std::make_unique<std::barrier<>>(nranks());
+  std::vector<std::thread> threads;
+  for (Rank& rank : ranks_) {
+    threads.emplace_back([&] {
+      EXPECT_CUDA(cudaSetDevice(rank.device));
+      body(rank);
+      barrier_->arrive_and_drop();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+void Group::meet() { barrier_->arrive_and_wait(); }
+
+void Group::expect_clean(std::uint64_t checks, const std::function<std::string(std::uint32_t)>& describe) {
+  static constexpr const char* kWhat[] = {"nothing", "output", "guard byte", "input",
+                                          "output that must stay untouched"};
+  for (Rank& rank : ranks_) {
+    const Report report = rank.wait_and_read();
+    EXPECT_EQ(report.wrong, 0u) << "rank " << rank.rank << " of " << rank.nranks << ", case "
+                                << report.case_id << " ("
+                                << (describe ? describe(report.case_id) : std::string("no description"))
+                                << "): " << kWhat[report.what < std::size(kWhat) ? report.what : 0] << " at "
+                                << report.index << std::hex << ", expected 0x" << report.expected
+                                << ", got 0x" << report.got;
+    EXPECT_EQ(report.checks, checks) << "rank " << rank.rank;
+    if (rank.comm != nullptr) EXPECT_OK(rank.comm->status());
+  }
+}
+
+}  // namespace nearlight::test

@@ -1,0 +1,87 @@
+// Ranks of one process for the GPU tests: a host thread, a stream, buffers and a communicator each.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <barrier>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "runtime/communicator.hpp"
+#include "tests/gpu/device_work.hpp"
+
+namespace nearlight::test {
+
+enum class Memory { cuda_vmm, nccl_window };
+
+// Which ranks on which GPUs: rank r sits on device r % gpus.
+struct Setup {
+  Memory memory = Memory::cuda_vmm;
+  int gpus = 1;
+  int ranks = 2;
+};
+// A name for a parametrised test.
+std::string name_of(const Setup& setup);
+inline void PrintTo(const Setup& setup, std::ostream* out) {
+  *out << name_of(setup) << " on " << setup.gpus << " GPU(s)";
+}
+
+struct Rank {
+  int rank = 0, nranks = 1, device = 0;
+  cudaStream_t stream = nullptr;
+  std::unique_ptr<runtime::Communicator> comm;
+  char* send = nullptr;  // kBufferBytes each, device; start 256 bytes aligned
+  char* recv = nullptr;
+  Report* report = nullptr;          // device
+  std::uint64_t* counter = nullptr;  // device
+
+  // A call's work on data that start `offset` bytes after the guard.
+  Work work(const Pattern& pattern, std::uint64_t count, bool in_place, std::size_t send_offset = 0,
+            std::size_t recv_offset = 0, std::uint32_t case_id = 0) const;
+  // prepare, all_reduce, check, all on the rank's stream.
+  Status prepare_reduce_check(const Work& work, const runtime::CallOptions& options = {}) const;
+  Status all_reduce(const Work& work, const runtime::CallOptions& options = {}) const;
+  // Waits for the stream, and reads the report.
+  Report wait_and_read() const;
+};
+
+class Group {
+ public:
+  // Reports failures to the test; ok() says whether there is a group.
+  Group(const Setup& setup, const runtime::Options& options, std::size_t buffer_bytes);
+  Group(const Group&) = delete;
+  ~Group();
+
+  bool ok() const { return ok_; }
+  Rank& operator[](int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  int nranks() const { return static_cast<int>(ranks_.size()); }
+  std::vector<Rank>& ranks() { return ranks_; }
+
+  // Runs `body` for every rank in a thread of its own, its device current. Returns when all are done.
+  void run(const std::function<void(Rank&)>& body);
+  // Inside run(): waits for the other ranks' threads; those that have returned are not waited for.
+  void meet();
+
+  // Waits for all streams and expects that nothing was wrong and that every rank made `checks` checks (since
+  // the last call). `describe` says what case it was.
+  void expect_clean(std::uint64_t checks, const std::function<std::string(std::uint32_t)>& describe = {});
+
+ private:
+  std::vector<Rank> ranks_;
+  std::unique_ptr<std::barrier<>> barrier_;
+  bool ok_ = false;
+};
+
+// Creates the communicators of a group in one thread a rank; [rank] is the result.
+std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators(
+    const Setup& setup, const runtime::Options& options);
+
+// Default options for tests: a wait that lasts this long is a hang.
+runtime::Options test_options();
+
+}  // namespace nearlight::test
