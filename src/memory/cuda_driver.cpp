@@ -109,13 +109,19 @@ OwnStream::~OwnStream() {
   if (stream_ != nullptr) static_cast<void>(cuda_status(cudaStreamDestroy(stream_), "cudaStreamDestroy"));
 }
 
+Result<bool> OwnStream::idle(const char* what) const {
+  const cudaError_t state = cudaStreamQuery(stream_);
+  if (state == cudaSuccess) return true;
+  if (state != cudaErrorNotReady) return cuda_status(state, what);
+  static_cast<void>(cudaGetLastError());  // "not ready" is remembered as an error too
+  return false;
+}
+
 Status OwnStream::wait(const char* what, Deadline deadline) const {
   auto pause = std::chrono::microseconds(5);
   for (;;) {
-    const cudaError_t state = cudaStreamQuery(stream_);
-    if (state == cudaSuccess) return {};
-    if (state != cudaErrorNotReady) return cuda_status(state, what);
-    static_cast<void>(cudaGetLastError());  // "not ready" is remembered as an error too
+    NL_TRY_ASSIGN(const bool done, idle(what));
+    if (done) return {};
     if (deadline.passed()) return failure(Code::timeout, "%s: not done in time", what);
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(500));

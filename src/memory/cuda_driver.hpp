@@ -63,6 +63,8 @@ class OwnStream {
   ~OwnStream();
 
   cudaStream_t get() const { return stream_; }
+  // Whether the work so far is done. A failure of that work comes out here, under the name `what`.
+  Result<bool> idle(const char* what) const;
   // Polls until the work so far is done. Code::timeout names `what`; the work may still be running then.
   Status wait(const char* what, Deadline deadline) const;
 
