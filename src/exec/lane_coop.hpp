@@ -1,4 +1,5 @@
-// A group of several threads on the CPU, for tests of what happens inside a group: the product runs one thread a rank.
+// A group of several threads on the CPU, for tests of what happens inside a group: the product runs one
+// thread a rank.
 #pragma once
 
 #include <barrier>

@@ -1,5 +1,6 @@
-// A memory-model checker as an execution space: Relacy owns every access that ranks or lanes share, decides which store a load
-// sees and which thread runs next, and reports data races, stuck threads and failed assertions.
+// A memory-model checker as an execution space: Relacy owns every access that ranks or lanes share, decides
+// which store a load sees and which thread runs next, and reports data races, stuck threads and failed
+// assertions.
 //
 // Include it last: the checker defines macros. Those that would hurt are taken back below.
 #pragma once
@@ -7,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "exec/host_space.hpp"
 #include <nearlight/detail/exec/concepts.hpp>
+#include "exec/host_space.hpp"
 
 #pragma push_macro("assert")
 #pragma push_macro("errno")
@@ -34,8 +35,8 @@
 
 namespace nearlight::exec {
 
-// What the model counts instead of measuring time. One execution runs at a time, so one instance serves all spaces; every
-// execution starts with restart().
+// What the model counts instead of measuring time. One execution runs at a time, so one instance serves all
+// spaces; every execution starts with restart().
 struct ModelCounters {
   static constexpr int kMaxThreads = 16;
   std::uint64_t clock = 0;                // calls of now_ns()
@@ -45,8 +46,9 @@ struct ModelCounters {
 };
 inline ModelCounters model_counters;
 
-// Remembers who cleared a line or flag, so that a store into it that is not ordered after the clearing is a data race. The
-// checker alone would not show it: it executes stores in the order in which they become visible.
+// Remembers who cleared a line or flag, so that a store into it that is not ordered after the clearing is a
+// data race. The checker alone would not show it: it executes stores in the order in which they become
+// visible.
 class ModelClearings {
  public:
   void clear() {
@@ -161,23 +163,40 @@ struct ModelSpaceWith {
 
 using ModelSpace = ModelSpaceWith<0xffffffffu>;
 
-// What lanes of one rank meet at; every wait in it is seen by the checker.
-class ModelBarrier {
+// What lanes of one rank meet at; every wait in it is seen by the checker. Lanes that wait are asleep, not
+// polling: that spares the checker most of the interleavings.
+template <int kMaxLanes>
+class ModelBarrierOf {
  public:
-  void arrive_and_wait(int lanes) {
-    const std::uint32_t phase = phase_(RL_INFO).load(rl::mo_relaxed);
-    if (arrived_(RL_INFO).fetch_add(1, rl::mo_acq_rel) + 1 == static_cast<std::uint32_t>(lanes)) {
-      arrived_(RL_INFO).store(0, rl::mo_relaxed);
-      phase_(RL_INFO).store(phase + 1, rl::mo_release);
-      return;
+  ModelBarrierOf() {
+    for (auto& row : posted_) {
+      for (auto& post : row) post.init(false, 0, kMaxPosted, RL_INFO);
     }
-    while (phase_(RL_INFO).load(rl::mo_acquire) == phase) rl::yield(1, RL_INFO);
+  }
+  ~ModelBarrierOf() {
+    for (auto& row : posted_) {
+      for (auto& post : row) post.deinit(RL_INFO);
+    }
+  }
+
+  // Each lane tells each other one, then waits for each other one. A count for every pair: a lane that is
+  // already in the next phase must not be taken for one that is missing.
+  void arrive_and_wait(int lane, int lanes) {
+    unsigned before = 0;
+    for (int to = 0; to < lanes; ++to) {
+      if (to != lane) posted_[lane][to].post(1, before, RL_INFO);
+    }
+    for (int from = 0; from < lanes; ++from) {
+      if (from != lane) posted_[from][lane].wait(false, false, RL_INFO);
+    }
   }
 
  private:
-  rl::atomic<std::uint32_t> arrived_ = 0;
-  rl::atomic<std::uint32_t> phase_ = 0;
+  static constexpr unsigned kMaxPosted = 2;
+  struct Tag;
+  rl::semaphore<Tag> posted_[kMaxLanes][kMaxLanes];
 };
+using ModelBarrier = ModelBarrierOf<2>;
 
 struct ModelCoop {
   int lane;
@@ -187,7 +206,7 @@ struct ModelCoop {
   int thread_rank() const { return lane; }
   int size() const { return lanes; }
   void sync() {
-    if (lanes > 1) barrier->arrive_and_wait(lanes);
+    if (lanes > 1) barrier->arrive_and_wait(lane, lanes);
   }
 };
 

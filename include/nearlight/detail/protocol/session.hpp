@@ -107,6 +107,9 @@ class Session {
         }
       }
     }
+    // A fence for each side, as the threads of a group stand in for one another: the first for the thread that heard a peer
+    // whose lines another thread will store to, the second for the thread that stores next, having cleared nothing itself.
+    Space::fence_system();
     coop.sync();
     Space::fence_system();
   }

@@ -1,0 +1,122 @@
+// The scenario most checks share: ranks of some lanes run a series of AllReduces with the product's own code,
+// and every result must be the sum of what all ranks gave to that call.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "algorithm/kinds.hpp"
+#include "algorithm/one_shot.hpp"
+#include "tests/model/checker.hpp"
+
+namespace nearlight::model {
+
+using algorithm::Protocol;
+
+struct Step {
+  Protocol protocol;
+  int count;                  // elements of 4 bytes: two a pack, four a cell
+  bool same_session = false;  // goes on in the session of the step before
+};
+
+// What a case may change. A mutant changes one thing.
+template <std::uint32_t last_epoch = 0xffffffffu>
+struct Case {
+  using Space = exec::ModelSpaceWith<last_epoch>;
+  using Coop = exec::ModelCoop;
+  template <class Memory>
+  using View = exec::ModelRegion<Space, Memory>;
+
+  static constexpr int kRanks = 2, kLanes = 1;
+  static constexpr int kLanesOfLastRank =
+      0;  // unlike the others', unless 0: fewer threads, so a deeper search
+  static constexpr int kSlots = 1, kCells = 1;
+  static constexpr int kHeld = 0;  // packs a thread keeps in registers: the GPU's variant when not 0
+  static constexpr std::uint32_t kInitialEpoch = 0;
+  static constexpr unsigned kStepLimit = 20'000;  // longer executions count as stuck
+};
+
+template <class C>
+inline constexpr int kThreads = C::kRanks* C::kLanes -
+                                (C::kLanesOfLastRank == 0 ? 0 : C::kLanes - C::kLanesOfLastRank);
+
+template <class C>
+struct Exchange : rl::test_suite<Exchange<C>, kThreads<C>> {
+  static constexpr unsigned kStepLimit = C::kStepLimit;
+  static constexpr int kRanks = C::kRanks, kLanes = C::kLanes;
+  static constexpr int kSteps = static_cast<int>(sizeof(C::kStepList) / sizeof(Step));
+  static constexpr int kMaxCount = 16;
+  using Space = typename C::Space;
+  using Memory = exec::ModelMemory<Space, kRanks, C::kSlots, C::kCells>;
+  using View = typename C::template View<Memory>;
+  using Coop = typename C::Coop;
+
+  Memory memory;
+  protocol::RegionState<Space> state[kRanks];
+  exec::ModelBarrier group[kRanks];
+  exec::ModelBarrier
+      between_sessions[kRanks];  // what the boundary of two kernels does for the lanes of a rank
+  std::int32_t input[kRanks][kSteps][kMaxCount];
+  std::int32_t output[kRanks][kSteps][kMaxCount];
+
+  static std::int32_t given(int rank, int step, int i) { return (rank + 1) * 10'000 + (step + 1) * 100 + i; }
+
+  void before() {
+    exec::model_counters.restart();
+    for (int rank = 0; rank < kRanks; ++rank) {
+      Space::template store<exec::Order::relaxed, exec::Scope::device>(state[rank].epoch, C::kInitialEpoch);
+      for (int step = 0; step < kSteps; ++step) {
+        for (int i = 0; i < kMaxCount; ++i) {
+          input[rank][step][i] = given(rank, step, i);
+          output[rank][step][i] = -1;
+        }
+      }
+    }
+  }
+
+  void thread(unsigned index) {
+    const int rank = static_cast<int>(index) / kLanes, lane = static_cast<int>(index) % kLanes;
+    const int lanes = rank == kRanks - 1 && C::kLanesOfLastRank != 0 ? C::kLanesOfLastRank : kLanes;
+    for (int step = 0; step < kSteps;) {
+      const int first = step;
+      run_session(rank, lane, lanes, step);
+      exec::ModelCoop{lane, lanes, &between_sessions[rank]}.sync();
+      for (int done = first; done < step; ++done) check(rank, done);
+    }
+  }
+
+ private:
+  void run_session(int rank, int lane, int lanes, int& step) {
+    protocol::Control<Space> control;
+    control.timeout_ns = std::numeric_limits<std::uint64_t>::max();
+    protocol::Session session(View(memory, rank), Coop{lane, lanes, &group[rank]}, state[rank], control, 0,
+                              0);
+    do {
+      run_step(session, rank, step);
+      ++step;
+    } while (step < kSteps && C::kStepList[step].same_session);
+    session.close();
+  }
+
+  template <class SessionT>
+  void run_step(SessionT& session, int rank, int step) {
+    using Math = algorithm::PackMath<Space, std::int32_t, ReduceOp::sum>;
+    const auto count = static_cast<std::uint64_t>(C::kStepList[step].count);
+    const algorithm::Buffer<Space, std::int32_t> in(input[rank][step], count), out(output[rank][step], count);
+    if (C::kStepList[step].protocol == Protocol::ll) {
+      algorithm::one_shot_ll<Math, kRanks, C::kHeld>(session, {0, 1}, in, out, algorithm::NoDelay{});
+    } else {
+      algorithm::one_shot_simple<Math, kRanks, 1>(session, {0, 1}, in, out, algorithm::NoDelay{});
+    }
+  }
+
+  void check(int rank, int step) {
+    for (int i = 0; i < kMaxCount; ++i) {
+      std::int32_t sum = 0;
+      for (int source = 0; source < kRanks; ++source) sum += given(source, step, i);
+      RL_ASSERT(output[rank][step][i] == (i < C::kStepList[step].count ? sum : -1));
+    }
+  }
+};
+
+}  // namespace nearlight::model
