@@ -26,14 +26,17 @@ struct HostSpace {
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
   static constexpr bool kUnalignedAccess = true;
 
+  // Release and acquire, where the GPU has relaxed: between two kernels lies a fence, between two calls on
+  // the CPU lies none, and the cells of an earlier call must have been read before a peer that heard of this
+  // one overwrites them ([E3]).
   static void store_line(Line& line, Pack pack, std::uint32_t flag) {
-    std::atomic_ref(line.half[0]).store(join_halves(low_half(pack), flag), std::memory_order_relaxed);
-    std::atomic_ref(line.half[1]).store(join_halves(high_half(pack), flag), std::memory_order_relaxed);
+    std::atomic_ref(line.half[0]).store(join_halves(low_half(pack), flag), std::memory_order_release);
+    std::atomic_ref(line.half[1]).store(join_halves(high_half(pack), flag), std::memory_order_release);
   }
   static bool try_load_line(const Line& line, std::uint32_t flag, Pack& out, std::uint32_t& seen) {
     auto& mutable_line = const_cast<Line&>(line);  // atomic_ref<const T> is C++26
-    const std::uint64_t first = std::atomic_ref(mutable_line.half[0]).load(std::memory_order_relaxed);
-    const std::uint64_t second = std::atomic_ref(mutable_line.half[1]).load(std::memory_order_relaxed);
+    const std::uint64_t first = std::atomic_ref(mutable_line.half[0]).load(std::memory_order_acquire);
+    const std::uint64_t second = std::atomic_ref(mutable_line.half[1]).load(std::memory_order_acquire);
     out = join_halves(low_half(first), low_half(second));
     seen = high_half(first) == flag ? high_half(second) : high_half(first);
     return high_half(first) == flag && high_half(second) == flag;
@@ -42,7 +45,8 @@ struct HostSpace {
   template <Order order, Scope>
   static void store(Word& word, std::uint32_t value) {
     static_assert(order != Order::acquire);
-    std::atomic_ref(word).store(value, order == Order::release ? std::memory_order_release : std::memory_order_relaxed);
+    std::atomic_ref(word).store(
+        value, order == Order::release ? std::memory_order_release : std::memory_order_relaxed);
   }
   template <Order order, Scope>
   static std::uint32_t load(const Word& word) {
@@ -74,9 +78,10 @@ struct HostSpace {
   static std::uint16_t load_element(const std::uint16_t* element) { return *element; }
 
   static void fence_system() {
+// ThreadSanitizer does not see the fence; only relaxed atomics depend on it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpragmas"
-#pragma GCC diagnostic ignored "-Wtsan"  // ThreadSanitizer does not see the fence; only relaxed atomics depend on it
+#pragma GCC diagnostic ignored "-Wtsan"
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #pragma GCC diagnostic pop
   }
@@ -103,8 +108,9 @@ struct HostSpace {
   }
 
   static std::uint64_t now_ns() {
-    return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                          std::chrono::steady_clock::now().time_since_epoch())
+                                          .count());
   }
 
  private:
@@ -127,6 +133,7 @@ struct SoloCoop {
   int thread_rank() const { return 0; }
   int size() const { return 1; }
   void sync() {}
+  bool sync_any(bool mine) { return mine; }
 };
 
 }  // namespace nearlight::exec

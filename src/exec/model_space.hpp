@@ -39,8 +39,9 @@ namespace nearlight::exec {
 // spaces; every execution starts with restart().
 struct ModelCounters {
   static constexpr int kMaxThreads = 16;
-  std::uint64_t clock = 0;                // calls of now_ns()
-  std::uint64_t polls[kMaxThreads] = {};  // calls of relax(), by thread
+  std::uint64_t clock = 0;                 // calls of now_ns()
+  std::uint64_t polls[kMaxThreads] = {};   // calls of relax(), by thread
+  std::uint64_t fences[kMaxThreads] = {};  // for tests that leave fences out
 
   void restart() { *this = {}; }
 };

@@ -34,6 +34,9 @@ struct Case {
   static constexpr int kHeld = 0;  // packs a thread keeps in registers: the GPU's variant when not 0
   static constexpr std::uint32_t kInitialEpoch = 0;
   static constexpr unsigned kStepLimit = 20'000;  // longer executions count as stuck
+  // What lies between two sessions beside the meeting of the lanes. The boundary of two kernels is at least a
+  // fence; only where sessions of both protocols alternate does the outcome depend on it.
+  static void fence_between_sessions() {}
 };
 
 template <class C>
@@ -80,7 +83,9 @@ struct Exchange : rl::test_suite<Exchange<C>, kThreads<C>> {
     for (int step = 0; step < kSteps;) {
       const int first = step;
       run_session(rank, lane, lanes, step);
+      C::fence_between_sessions();
       exec::ModelCoop{lane, lanes, &between_sessions[rank]}.sync();
+      C::fence_between_sessions();
       for (int done = first; done < step; ++done) check(rank, done);
     }
   }

@@ -14,6 +14,7 @@ enum class Order { relaxed, acquire, release };
 enum class Scope { block, device, system };
 
 // A group of threads that run one protocol call together. NCCL's ncclCoopCta and ncclCoopWarp satisfy it unchanged.
+// Optional: `bool sync_any(bool)`, a sync that tells whether any thread said true; where it is missing, a sync and a load serve.
 template <class C>
 concept Coop = requires(C coop, const C const_coop) {
   { const_coop.thread_rank() } -> std::convertible_to<int>;

@@ -141,6 +141,7 @@ struct CtaCoop {
   NL_FN int thread_rank() const { return static_cast<int>(threadIdx.x); }
   NL_FN int size() const { return static_cast<int>(blockDim.x); }
   NL_FN void sync() { __syncthreads(); }
+  NL_FN bool sync_any(bool mine) { return __syncthreads_or(mine) != 0; }
 };
 
 NL_FN std::uint32_t cta_index() { return blockIdx.x; }

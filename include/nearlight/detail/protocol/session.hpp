@@ -5,6 +5,7 @@
 // epoch e+1 knows that the peer has read everything of epoch e, and may overwrite that bank for epoch e+2.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include <nearlight/detail/exec/concepts.hpp>
@@ -73,6 +74,19 @@ class Session {
     Space::template store<exec::Order::relaxed, exec::Scope::device>(state_.failed, 1u);
     report_fault<Space>(control_, fault);
     return false;
+  }
+
+  // A sync after which the failure of one thread is the failure of all: what needs the whole group's work (a published chunk) or
+  // the whole group's waiting (a read one) must not go on with a part of it.
+  NL_FN void sync_failure() {
+    if constexpr (requires(C coop) {
+                    { coop.sync_any(true) } -> std::same_as<bool>;
+                  }) {
+      if (coop_.sync_any(failed_ != 0)) failed_ = 1;
+    } else {
+      coop_.sync();
+      if (failed_ == 0) failed_ = Space::template load<exec::Order::relaxed, exec::Scope::device>(state_.failed);
+    }
   }
 
   // All threads of the group call it, last. Hands the epoch to the next session.

@@ -42,7 +42,8 @@ NL_FN void simple_publish(SessionT& session, std::uint32_t epoch) {
 }
 
 // Waits for every other rank's chunk of `epoch`. `chunk` is the index in the message, for the fault record.
-// After it all threads of the group may load the cells (garbage where the session has failed).
+// After it all threads of the group may load the cells, or all of them have failed: then nobody loads, and nobody publishes the
+// next chunk, of which this group would have stored a part only.
 template <class SessionT>
 NL_FN void simple_observe(SessionT& session, std::uint32_t epoch, std::uint32_t chunk) {
   using V = std::remove_cvref_t<decltype(session.view())>;
@@ -64,7 +65,7 @@ NL_FN void simple_observe(SessionT& session, std::uint32_t epoch, std::uint32_t 
           fault.seen = seen;
         });
   }
-  session.coop().sync();
+  session.sync_failure();
 }
 
 }  // namespace nearlight::protocol

@@ -1,0 +1,113 @@
+// Wrong spaces, views and groups: each breaks one rule that the product keeps, so that a check can show that
+// it would notice.
+#pragma once
+
+#include <cstdint>
+
+#include "exec/model_space.hpp"  // last
+
+namespace nearlight::model {
+
+using exec::ModelSpace;
+using exec::Order;
+using exec::Pack;
+using exec::Scope;
+
+// [E1] Both epochs of a pair share one bank.
+template <class Memory>
+struct OneBank : exec::ModelRegion<exec::ModelSpace, Memory> {
+  using Base = exec::ModelRegion<exec::ModelSpace, Memory>;
+  using Base::Base;
+  auto& flag(int peer, int, int source) const { return Base::flag(peer, 0, source); }
+  auto& line(int peer, int, int source, std::uint32_t slot) const {
+    return Base::line(peer, 0, source, slot);
+  }
+  auto& cell(int peer, int, int source, std::uint32_t index) const {
+    return Base::cell(peer, 0, source, index);
+  }
+};
+
+// [E1] The lanes of a rank never meet inside a session.
+struct NoSync : exec::ModelCoop {
+  void sync() {}
+};
+
+// [L2] Only one half of the line is looked at.
+struct OneFlagALine : ModelSpace {
+  static bool try_load_line(const Line& line, std::uint32_t flag, Pack& out, std::uint32_t& seen) {
+    std::uint32_t of_first = 0;
+    ModelSpace::try_load_line(line, flag, out, of_first);
+    const std::uint64_t first = line.half[0](RL_INFO).load(rl::mo_relaxed);
+    seen = exec::high_half(first);
+    return seen == flag;
+  }
+};
+
+// [S1] The flag is stored without release.
+struct RelaxedRelease : ModelSpace {
+  template <Order, Scope scope>
+  static void store(Word& word, std::uint32_t value) {
+    ModelSpace::store<Order::relaxed, scope>(word, value);
+  }
+};
+
+// [S2] The flag is loaded without acquire.
+struct RelaxedAcquire : ModelSpace {
+  template <Order, Scope scope>
+  static std::uint32_t load(const Word& word) {
+    return ModelSpace::load<Order::relaxed, scope>(word);
+  }
+};
+
+// [E2] Nothing is cleared as numbering starts anew.
+template <std::uint32_t last>
+struct NeverCleared : exec::ModelSpaceWith<last> {
+  using Base = exec::ModelSpaceWith<last>;
+  static void store_line(typename Base::Line& line, Pack pack, std::uint32_t flag) {
+    if (flag != 0) Base::store_line(line, pack, flag);
+  }
+  template <Order order, Scope scope>
+  static void store(typename Base::Word& word, std::uint32_t value) {
+    if (value != 0) Base::template store<order, scope>(word, value);
+  }
+};
+
+// [E2] No fences there.
+template <std::uint32_t last>
+struct NoFence : exec::ModelSpaceWith<last> {
+  static void fence_system() {}
+};
+
+// [E2] Of the two fences a thread runs there, only the one before (0) or after (1) its group's sync.
+template <std::uint32_t last, std::uint64_t kept>
+struct OneFenceOfTwo : exec::ModelSpaceWith<last> {
+  static void fence_system() {
+    if (exec::model_counters.fences[rl::thread_index()]++ % 2 == kept)
+      exec::ModelSpaceWith<last>::fence_system();
+  }
+};
+
+// A clock that stands still: no wait ever ends by itself.
+struct StoppedClock : ModelSpace {
+  static std::uint64_t now_ns() { return 1; }
+};
+
+// The abort word is never seen.
+struct DeafToAbort : ModelSpace {
+  template <Order order, Scope scope>
+  static std::uint32_t load(const Word& word) {
+    if constexpr (order == Order::relaxed && scope == Scope::system) return 0;
+    return ModelSpace::load<order, scope>(word);
+  }
+};
+
+// Every thread that fails takes itself for the first.
+struct EveryoneIsFirst : ModelSpace {
+  static bool claim(Word& word) {
+    ModelSpace::claim(word);
+    word.claimed_by(RL_INFO).store(static_cast<int>(rl::thread_index()));
+    return true;
+  }
+};
+
+}  // namespace nearlight::model
