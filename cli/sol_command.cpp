@@ -48,11 +48,13 @@ Result<Devices> choose_devices(const std::string& text, const probe::GpuFacts& f
     const std::optional<int> index = parse_index(part);
     if (!index)
       return failure(Code::invalid_argument, "--device: '%s' is none of i,j and i and cpu", text.c_str());
-    if (count == 0)
-      return failure(Code::unsupported, "--device %s: no GPU: %s", text.c_str(), facts.problem.c_str());
-    if (*index >= count)
-      return failure(Code::invalid_argument, "--device: %d, but this machine has %d", *index, count);
     devices.push_back(*index);
+  }
+  if (count == 0)
+    return failure(Code::unsupported, "--device %s: no GPU: %s", text.c_str(), facts.problem.c_str());
+  for (const int device : devices) {
+    if (device >= count)
+      return failure(Code::invalid_argument, "--device: %d, but this machine has %d", device, count);
   }
   if (devices.size() == 2 && devices[0] == devices[1]) devices.pop_back();
   if (devices.size() == 2 && facts.between(devices[0], devices[1]) == probe::Link::none) {
