@@ -1,0 +1,34 @@
+// A group of ranks and the calls it makes, one after the other without a barrier in between.
+#pragma once
+
+#include <iosfwd>
+#include <vector>
+
+#include "tests/support/checked_call.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace nearlight::test {
+
+struct PlannedCall {
+  Call call;
+  int times = 2;             // odd and even numbers: buffers alternate with every use
+  std::vector<Place> place;  // one a rank
+};
+
+struct Plan {
+  int nranks = 2;
+  std::uint32_t slots = 32, chunk_bytes = 256;  // small: many rounds
+  std::vector<PlannedCall> calls;
+};
+
+std::ostream& operator<<(std::ostream& out, const Plan& plan);
+
+// Makes each call twice with everything about it checked: all ranks must have the same bits, and the same
+// bits again.
+// "" when all is well.
+std::string run_plan(Kind kind, const Plan& plan);
+
+// Every type, operation and protocol with each of the counts, at addresses that differ between the ranks.
+Plan matrix(int nranks);
+
+}  // namespace nearlight::test
