@@ -1,0 +1,4 @@
+nearlight_test(bootstrap
+  SOURCES bootstrap_exchange_test.cpp bootstrap_fork_group_test.cpp bootstrap_in_process_test.cpp
+  DEPS nearlight::bootstrap nearlight::testing
+  LABELS unit tsan asan)
