@@ -1,13 +1,16 @@
 // Every type, operator, count, protocol, place and alignment, to the bit, with guards around everything.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/gpu/ranks.hpp"
+#include "tests/gpu/setups.hpp"
 #include "tests/support/gpu_support.hpp"
 
 namespace nearlight::test {
@@ -74,6 +77,7 @@ void run_cases(Group& group, const std::vector<Case>& cases) {
       const Own own = own_part(one, id, rank.rank);
       const Work work = rank.work(one.pattern, one.count, own.in_place, own.send_offset, own.recv_offset, id);
       ASSERT_OK(rank.prepare_reduce_check(work, one.options));
+      group.keep_pace(id);
       ++id;
     }
   });
@@ -263,20 +267,8 @@ TEST(AllReduceGpuChecks, FindWhatIsWrong) {
   });
 }
 
-std::string setup_name(const testing::TestParamInfo<Setup>& info) { return name_of(info.param); }
-
-std::vector<Setup> on_one_gpu() {
-  std::vector<Setup> all;
-  for (int ranks = 2; ranks <= 8; ++ranks) all.push_back({Memory::cuda_vmm, 1, ranks});
-  return all;
-}
-std::vector<Setup> on_two_gpus() {
-  std::vector<Setup> all;
-  for (int ranks = 2; ranks <= 8; ++ranks) all.push_back({Memory::cuda_vmm, 2, ranks});
-  return all;
-}
-INSTANTIATE_TEST_SUITE_P(OneGpu, AllReduceGpu, testing::ValuesIn(on_one_gpu()), setup_name);
-INSTANTIATE_TEST_SUITE_P(TwoGpus, AllReduceGpu, testing::ValuesIn(on_two_gpus()), setup_name);
+INSTANTIATE_TEST_SUITE_P(OneGpu, AllReduceGpu, testing::ValuesIn(all_on_one_gpu()), setup_name);
+INSTANTIATE_TEST_SUITE_P(TwoGpus, AllReduceGpu, testing::ValuesIn(all_on_two_gpus()), setup_name);
 
 }  // namespace
 }  // namespace nearlight::test

@@ -26,9 +26,11 @@ NL_FN void put(void* data, DataType type, std::uint64_t index, std::uint32_t bit
     static_cast<std::uint32_t*>(data)[index] = bits;
   }
 }
+// From L2: under programmatic dependent launch the first cache may hold what was there before.
 NL_FN std::uint32_t get(const void* data, DataType type, std::uint64_t index) {
-  return type == DataType::bf16 ? static_cast<const std::uint16_t*>(data)[index]
-                                : static_cast<const std::uint32_t*>(data)[index];
+  return type == DataType::bf16
+             ? exec::CudaSpace::load_element(static_cast<const std::uint16_t*>(data) + index)
+             : exec::CudaSpace::load_element(static_cast<const std::uint32_t*>(data) + index);
 }
 
 NL_FN std::uint8_t* guard_at(void* data, std::uint64_t bytes, std::uint32_t position) {
@@ -56,18 +58,19 @@ NL_FN void complain(Report* report, const Work& work, What what, std::uint64_t i
 NL_FN void check_guards(const Work& work, void* data, std::uint64_t bytes, Report* report) {
   for (std::uint64_t i = first_index(); i < 2 * kGuardBytes; i += index_step()) {
     const std::uint8_t expected = guard_byte(static_cast<std::uint32_t>(i));
-    const std::uint8_t got = *guard_at(data, bytes, static_cast<std::uint32_t>(i));
+    const std::uint8_t got =
+        *static_cast<volatile std::uint8_t*>(guard_at(data, bytes, static_cast<std::uint32_t>(i)));
     if (got != expected) complain(report, work, What::guard, i, expected, got);
   }
 }
 
 NL_FN Pattern pattern_of(const Work& work) {
   Pattern pattern = work.pattern;
-  if (work.counter != nullptr) pattern.seed += *work.counter;
+  if (work.counter != nullptr) pattern.seed += *static_cast<const volatile std::uint64_t*>(work.counter);
   return pattern;
 }
 
-__global__ void prepare_kernel(const __grid_constant__ Work work) {
+NL_FN void prepare_body(const Work& work) {
   const Pattern pattern = pattern_of(work);
   const std::uint64_t bytes = work.count * element_bytes(pattern.type);
   const bool in_place = work.send == work.recv;
@@ -79,7 +82,8 @@ __global__ void prepare_kernel(const __grid_constant__ Work work) {
   if (!in_place) put_guards(work.recv, bytes);
 }
 
-__global__ void check_kernel(const __grid_constant__ Work work, Report* report) {
+template <bool overwrite>
+NL_FN void check_body(const Work& work, Report* report) {
   const Pattern pattern = pattern_of(work);
   const std::uint64_t bytes = work.count * element_bytes(pattern.type);
   const bool in_place = work.send == work.recv;
@@ -87,14 +91,45 @@ __global__ void check_kernel(const __grid_constant__ Work work, Report* report) 
     const std::uint32_t expected = expected_bits(pattern, work.nranks, i);
     const std::uint32_t got = get(work.recv, pattern.type, i);
     if (!same_value(pattern.type, expected, got)) complain(report, work, What::output, i, expected, got);
-    if (in_place) continue;
+    if (in_place) {
+      if (overwrite) put(work.send, pattern.type, i, ~got);
+      continue;
+    }
     const std::uint32_t input = value_bits(pattern, work.rank, work.nranks, i);
     const std::uint32_t now = get(work.send, pattern.type, i);
     if (input != now) complain(report, work, What::input, i, input, now);
+    if (overwrite) put(work.send, pattern.type, i, ~now);
   }
   check_guards(work, work.recv, bytes, report);
   if (!in_place) check_guards(work, work.send, bytes, report);
   if (first_index() == 0) atomicAdd(reinterpret_cast<unsigned long long*>(&report->checks), 1ull);
+}
+
+__global__ void prepare_kernel(const __grid_constant__ Work work) { prepare_body(work); }
+__global__ void check_kernel(const __grid_constant__ Work work, Report* report) {
+  check_body<false>(work, report);
+}
+
+NL_FN void hold_for(std::uint64_t ns) {
+  const std::uint64_t start = exec::CudaSpace::now_ns();
+  while (exec::CudaSpace::now_ns() - start < ns) continue;
+}
+
+__global__ void prepare_late_kernel(const __grid_constant__ Work work, std::uint64_t late_ns) {
+  exec::allow_dependent_launch();
+  exec::wait_for_previous_kernel();
+  hold_for(late_ns);
+  prepare_body(work);
+}
+__global__ void check_and_overwrite_kernel(const __grid_constant__ Work work, Report* report) {
+  exec::allow_dependent_launch();
+  exec::wait_for_previous_kernel();
+  check_body<true>(work, report);
+}
+__global__ void advance_early_kernel(std::uint64_t* counter) {
+  exec::allow_dependent_launch();
+  exec::wait_for_previous_kernel();
+  *static_cast<volatile std::uint64_t*>(counter) = *static_cast<volatile std::uint64_t*>(counter) + 1;
 }
 
 __global__ void check_untouched_kernel(const __grid_constant__ Work work, Report* report) {
@@ -109,25 +144,40 @@ __global__ void check_untouched_kernel(const __grid_constant__ Work work, Report
 
 __global__ void advance_kernel(std::uint64_t* counter) { *counter += 1; }
 
-__global__ void hold_kernel(std::uint64_t ns) {
-  const std::uint64_t start = exec::CudaSpace::now_ns();
-  while (exec::CudaSpace::now_ns() - start < ns) continue;
+__global__ void hold_kernel(std::uint64_t ns) { hold_for(ns); }
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch_dependent(void (*kernel)(Parameters...), int ctas, int threads, cudaStream_t stream,
+                             Arguments... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(ctas));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
+
+// Few CTAs, so that there is always room; more where the data are many.
+int ctas_for(const Work& work) { return work.count > (std::uint64_t{1} << 24) ? 64 : kCtas; }
 
 }  // namespace
 
 cudaError_t prepare(const Work& work, cudaStream_t stream) {
-  prepare_kernel<<<kCtas, kThreads, 0, stream>>>(work);
+  prepare_kernel<<<ctas_for(work), kThreads, 0, stream>>>(work);
   return cudaGetLastError();
 }
 
 cudaError_t check(const Work& work, Report* report, cudaStream_t stream) {
-  check_kernel<<<kCtas, kThreads, 0, stream>>>(work, report);
+  check_kernel<<<ctas_for(work), kThreads, 0, stream>>>(work, report);
   return cudaGetLastError();
 }
 
 cudaError_t check_untouched(const Work& work, Report* report, cudaStream_t stream) {
-  check_untouched_kernel<<<kCtas, kThreads, 0, stream>>>(work, report);
+  check_untouched_kernel<<<ctas_for(work), kThreads, 0, stream>>>(work, report);
   return cudaGetLastError();
 }
 
@@ -139,6 +189,18 @@ cudaError_t advance(std::uint64_t* counter, cudaStream_t stream) {
 cudaError_t hold(std::uint64_t ns, cudaStream_t stream) {
   hold_kernel<<<1, 1, 0, stream>>>(ns);
   return cudaGetLastError();
+}
+
+cudaError_t prepare_late(const Work& work, std::uint64_t late_ns, cudaStream_t stream) {
+  return launch_dependent(prepare_late_kernel, kCtas, kThreads, stream, work, late_ns);
+}
+
+cudaError_t check_and_overwrite(const Work& work, Report* report, cudaStream_t stream) {
+  return launch_dependent(check_and_overwrite_kernel, kCtas, kThreads, stream, work, report);
+}
+
+cudaError_t advance_early(std::uint64_t* counter, cudaStream_t stream) {
+  return launch_dependent(advance_early_kernel, 1, 1, stream, counter);
 }
 
 }  // namespace nearlight::test

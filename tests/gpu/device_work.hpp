@@ -47,4 +47,11 @@ cudaError_t advance(std::uint64_t* counter, cudaStream_t stream);
 // Holds the stream up.
 cudaError_t hold(std::uint64_t ns, cudaStream_t stream);
 
+// The same as programmatic dependent launches: each lets its successor start at once, then waits for its
+// predecessor. prepare, `late_ns` after the successor was let in.
+cudaError_t prepare_late(const Work& work, std::uint64_t late_ns, cudaStream_t stream);
+// check, and each input element is overwritten as soon as it has been looked at.
+cudaError_t check_and_overwrite(const Work& work, Report* report, cudaStream_t stream);
+cudaError_t advance_early(std::uint64_t* counter, cudaStream_t stream);
+
 }  // namespace nearlight::test

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <thread>
 #include <utility>
 
 #include "bootstrap/in_process.hpp"
 #include "runtime/create.hpp"
+#if NEARLIGHT_TEST_NCCL
+#include "memory/nccl_api.hpp"
+#endif
 #include "tests/support/gpu_support.hpp"
 
 namespace nearlight::test {
@@ -42,14 +46,36 @@ Status Rank::all_reduce(const Work& work, const runtime::CallOptions& options) c
 }
 
 Status Rank::prepare_reduce_check(const Work& work, const runtime::CallOptions& options) const {
-  if (const cudaError_t error = prepare(work, stream); error != cudaSuccess) {
-    return failure(Code::cuda_error, "prepare: %s", cudaGetErrorString(error));
-  }
+  NL_TRY(ok_or("prepare", prepare(work, stream)));
   NL_TRY(all_reduce(work, options));
-  if (const cudaError_t error = check(work, report, stream); error != cudaSuccess) {
-    return failure(Code::cuda_error, "check: %s", cudaGetErrorString(error));
+  return ok_or("check", check(work, report, stream));
+}
+
+Status ok_or(const char* what, cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  return failure(Code::cuda_error, "%s: %s", what, cudaGetErrorString(error));
+}
+
+Graph::Graph(const Rank& rank, const std::function<Status()>& body, cudaStreamCaptureMode mode)
+    : stream_(rank.stream) {
+  EXPECT_CUDA(cudaStreamBeginCapture(stream_, mode));
+  EXPECT_OK(body());
+  cudaGraph_t graph = nullptr;
+  EXPECT_CUDA(cudaStreamEndCapture(stream_, &graph));
+  if (graph == nullptr) return;
+  EXPECT_CUDA(cudaGraphInstantiate(&exec_, graph, 0));
+  EXPECT_CUDA(cudaGraphDestroy(graph));
+  if (exec_ == nullptr) return;
+  // What launching needs is put in place now: later it might wait for kernels that wait for this launch.
+  EXPECT_CUDA(cudaGraphUpload(exec_, stream_));
+  EXPECT_CUDA(cudaStreamSynchronize(stream_));
+}
+
+void Graph::destroy() {
+  if (exec_ != nullptr) {
+    EXPECT_CUDA(cudaGraphExecDestroy(exec_));
   }
-  return {};
+  exec_ = nullptr;
 }
 
 Report Rank::wait_and_read() const {
@@ -62,18 +88,85 @@ Report Rank::wait_and_read() const {
   return seen;
 }
 
+namespace {
+
+using Created = Result<std::unique_ptr<runtime::Communicator>>;
+
+#if NEARLIGHT_TEST_NCCL
+// NCCL communicators of rank r on GPU r. Made once a process: that takes NCCL a second.
+class NcclComms {
+ public:
+  // [rank], for `nranks` ranks.
+  static Result<std::vector<ncclComm*>> get(int nranks) {
+    static NcclComms comms;
+    auto& made = comms.made_[nranks];
+    if (made.empty()) {
+      NL_TRY_ASSIGN(comms.nccl_, memory::Nccl::find());
+      NL_TRY_ASSIGN(const auto id, comms.nccl_->get_unique_id());
+      std::vector<ncclComm*> all(static_cast<std::size_t>(nranks));
+      std::vector<Status> outcomes(all.size());
+      std::vector<std::thread> threads;
+      for (int rank = 0; rank < nranks; ++rank) {
+        threads.emplace_back([&, rank] {
+          const auto at = static_cast<std::size_t>(rank);
+          outcomes[at] = ok_or("cudaSetDevice", cudaSetDevice(rank));
+          if (!outcomes[at].ok()) return;
+          auto comm = comms.nccl_->comm_init_rank(nranks, id, rank);
+          outcomes[at] = comm.status();
+          if (comm.ok()) all[at] = *comm;
+        });
+      }
+      for (auto& thread : threads) thread.join();
+      for (const Status& outcome : outcomes) NL_TRY(outcome);
+      made = all;
+    }
+    return made;
+  }
+
+ private:
+  // The communicators stay until the process ends.
+  const memory::Nccl* nccl_ = nullptr;
+  std::map<int, std::vector<ncclComm*>> made_;
+};
+#endif
+
+Created create_one(const Setup& setup, std::unique_ptr<Exchange> exchange,
+                   [[maybe_unused]] const std::vector<ncclComm*>& nccl, int rank,
+                   const runtime::Options& options) {
+#if NEARLIGHT_TEST_NCCL
+  if (setup.memory == Memory::nccl_window) {
+    NL_TRY(ok_or("cudaSetDevice", cudaSetDevice(rank % setup.gpus)));
+    return runtime::create_cuda_nccl(nccl[static_cast<std::size_t>(rank)], options);
+  }
+#endif
+  if (setup.memory != Memory::cuda_vmm) return failure(Code::unsupported, "built without NCCL");
+  return runtime::create_cuda_local(std::move(exchange), rank % setup.gpus, options);
+}
+
+}  // namespace
+
 std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators(
     const Setup& setup, const runtime::Options& options) {
-  using Created = Result<std::unique_ptr<runtime::Communicator>>;
   std::vector<Created> created;
   for (int rank = 0; rank < setup.ranks; ++rank)
     created.emplace_back(failure(Code::internal_error, "not created"));
+  std::vector<ncclComm*> nccl;
+#if NEARLIGHT_TEST_NCCL
+  if (setup.memory == Memory::nccl_window) {
+    auto comms = NcclComms::get(setup.ranks);
+    if (!comms.ok()) {
+      for (Created& one : created) one = comms.status();
+      return created;
+    }
+    nccl = *comms;
+  }
+#endif
   std::vector<std::thread> threads;
   auto exchanges = bootstrap::make_in_process_group(setup.ranks);
   for (int rank = 0; rank < setup.ranks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto at = static_cast<std::size_t>(rank);
-      created[at] = runtime::create_cuda_local(std::move(exchanges[at]), rank % setup.gpus, options);
+      created[at] = create_one(setup, std::move(exchanges[at]), nccl, rank, options);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -115,6 +208,9 @@ Group::Group(const Setup& setup, const runtime::Options& options, std::size_t bu
       continue;
     }
     (*this)[rank].comm = std::move(one).value();
+    EXPECT_STREQ((*this)[rank].comm->memory(), setup.memory == Memory::cuda_vmm ? "cuda_vmm" : "nccl_window");
+    EXPECT_EQ((*this)[rank].comm->rank(), rank);
+    EXPECT_EQ((*this)[rank].comm->nranks(), setup.ranks);
   }
   ok_ = fine;
 }

@@ -46,7 +46,7 @@ struct Rank {
   // prepare, all_reduce, check, all on the rank's stream.
   Status prepare_reduce_check(const Work& work, const runtime::CallOptions& options = {}) const;
   Status all_reduce(const Work& work, const runtime::CallOptions& options = {}) const;
-  // Waits for the stream, and reads the report.
+  // Waits for the stream, reads the report and empties it.
   Report wait_and_read() const;
 };
 
@@ -66,6 +66,12 @@ class Group {
   void run(const std::function<void(Rank&)>& body);
   // Inside run(): waits for the other ranks' threads; those that have returned are not waited for.
   void meet();
+  // Inside run(), once a call: keeps the threads within some calls of each other, with no look at the GPU. A
+  // thread that is far ahead would fill its stream's queue and block, perhaps with a lock that the others
+  // need to catch up.
+  void keep_pace(std::uint64_t call) {
+    if (call % 32 == 31) meet();
+  }
 
   // Waits for all streams and expects that nothing was wrong and that every rank made `checks` checks (since
   // the last call). `describe` says what case it was.
@@ -77,9 +83,31 @@ class Group {
   bool ok_ = false;
 };
 
-// Creates the communicators of a group in one thread a rank; [rank] is the result.
+// What a rank's stream was given while it was captured, ready to be launched.
+class Graph {
+ public:
+  // Captures what `body` enqueues on the rank's stream. Failures are reported to the test; ok() says whether
+  // there is a graph.
+  Graph(const Rank& rank, const std::function<Status()>& body,
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal);
+  Graph(const Graph&) = delete;
+  ~Graph() { destroy(); }
+
+  bool ok() const { return exec_ != nullptr; }
+  cudaError_t launch() const { return cudaGraphLaunch(exec_, stream_); }
+  void destroy();
+
+ private:
+  cudaStream_t stream_;
+  cudaGraphExec_t exec_ = nullptr;
+};
+
+// Creates the communicators of a group, in one thread a rank; [rank] is the result.
 std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators(
     const Setup& setup, const runtime::Options& options);
+
+// A CUDA error as a Status, for bodies that return one.
+Status ok_or(const char* what, cudaError_t error);
 
 // Default options for tests: a wait that lasts this long is a hang.
 runtime::Options test_options();
