@@ -2,7 +2,7 @@
 if(NOT TARGET nearlight::cli)
   return()
 endif()
-nearlight_test(results SOURCES results_test.cpp results_ratio_test.cpp DEPS nearlight::cli LABELS unit asan)
+nearlight_test(results SOURCES machine_test.cpp results_test.cpp results_ratio_test.cpp DEPS nearlight::cli LABELS unit asan)
 nearlight_test(results_committed SOURCES results_committed_test.cpp DEPS nearlight::cli LABELS unit)
 target_compile_definitions(nearlight_test_results_committed PRIVATE NEARLIGHT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 nearlight_test(workload SOURCES workload_test.cpp DEPS nearlight::cli LABELS unit asan)
