@@ -1,17 +1,18 @@
-// One-shot AllReduce: every rank pushes its whole input into every other's scratch and reduces all of them itself, in rank
-// order, so all ranks hold the same bits. A message larger than the scratch goes in rounds, an epoch each, with no barrier
-// between the ranks.
+// One-shot AllReduce: every rank pushes its whole input into every other's scratch and reduces all of them
+// itself, in rank order, so all ranks hold the same bits. A message larger than the scratch goes in rounds,
+// an epoch each, with no barrier between the ranks.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
-#include "algorithm/buffer.hpp"
-#include "algorithm/reduce.hpp"
 #include <nearlight/detail/exec/concepts.hpp>
 #include <nearlight/detail/exec/fn.hpp>
 #include <nearlight/detail/protocol/ll.hpp>
 #include <nearlight/detail/protocol/session.hpp>
 #include <nearlight/detail/protocol/simple.hpp>
+#include "algorithm/buffer.hpp"
+#include "algorithm/reduce.hpp"
 
 namespace nearlight::algorithm {
 
@@ -40,7 +41,8 @@ struct Share {
 
 // Reduces own and the others' contributions in rank order; got[i] is the one of other_rank(i, rank).
 template <class Math, int kMax>
-NL_FN exec::Pack reduce_in_rank_order(exec::Pack own, const exec::Pack (&got)[kMax - 1], int rank, int nranks) {
+NL_FN exec::Pack reduce_in_rank_order(exec::Pack own, const exec::Pack (&got)[kMax - 1], int rank,
+                                      int nranks) {
   typename Math::Acc acc = Math::open(rank == 0 ? own : got[0]);
   NL_UNROLL
   for (int source = 1; source < kMax; ++source) {
@@ -53,94 +55,217 @@ NL_FN exec::Pack reduce_in_rank_order(exec::Pack own, const exec::Pack (&got)[kM
   return Math::close(acc);
 }
 
-// kMax: bound of the number of ranks. kHeld: packs a thread keeps in registers; the group then covers size * kHeld slots a
-// round. 0: as many slots as the region has, the input read twice (for groups of few threads).
-template <class Math, int kMax, int kHeld, class SessionT, class In, class Out, class Hooks>
-NL_FN void one_shot_ll(SessionT& session, Share share, const In& input, const Out& output, const Hooks& hooks) {
+// The LL kind. kMax: bound of the number of ranks. kHeld: packs a thread keeps in registers; the group then
+// covers size * kHeld slots a round.
+//
+// Everything that does not depend on the epoch or on the input is worked out on construction: a kernel does
+// that while the one before it still runs, and only then opens its session.
+template <class Math, int kMax, int kHeld, class V, class Bufs>
+class OneShotLl {
+ public:
+  static_assert(kHeld > 0);
+
+  // `first_slot`: the slot of the message's first pack; the slots from there on must suffice for width *
+  // kHeld packs.
+  NL_FN OneShotLl(const V& view, int lane, int width, Share share, const Bufs& input, const Bufs& output,
+                  std::uint32_t first_slot = 0)
+      : view_(view),
+        first_slot_(first_slot),
+        rank_(view.rank()),
+        nranks_(view.nranks()),
+        lane_(static_cast<std::uint32_t>(lane)),
+        width_(static_cast<std::uint32_t>(width)),
+        span_(width_ * static_cast<std::uint32_t>(kHeld)),
+        stride_(std::uint64_t{share.count} * span_),
+        packs_(input.packs()),
+        base_(std::uint64_t{share.index} * span_),
+        input_(input),
+        output_(output),
+        slot_(view, 0) {
+    place();
+  }
+
+  // What the first round needs before it can start, for wait_for_previous_kernel().
+  NL_FN std::uint64_t addresses() const {
+    return slot_.addresses() | exec::address_bits(from_.at) | exec::address_bits(to_.at);
+  }
+
+  // A message of one round: it fits the slots of all groups together. May be called again: nothing of the
+  // object changes.
+  template <class SessionT, class Hooks>
+  NL_FN void run_one_round(SessionT& session, const Hooks& hooks) const {
+    if (here_ != 0) round(session, hooks);
+  }
+  // Any message.
+  template <class SessionT, class Hooks>
+  NL_FN void run(SessionT& session, const Hooks& hooks) const {
+    run_one_round(session, hooks);
+    OneShotLl next = *this;
+    for (std::uint64_t base = base_ + stride_; base < packs_; base += stride_) {
+      next.base_ = base;
+      next.place();
+      next.round(session, hooks);
+    }
+  }
+
+ private:
+  // Where this thread's packs of the round lie.
+  NL_FN void place() {
+    here_ =
+        packs_ > base_ ? (packs_ - base_ < span_ ? static_cast<std::uint32_t>(packs_ - base_) : span_) : 0;
+    active_ = takes_part(0) ? 1 : 0;
+    from_ = input_.place_of_pack(base_ + slot(0));
+    to_ = output_.place_of_pack(base_ + slot(0));
+    slot_ = protocol::LlSlot<kMax, V>(view_, first_slot_ + slot(0));
+    exec::keep(here_);
+    exec::keep(active_);
+    exec::keep(from_.at);
+    exec::keep(from_.elements);
+    exec::keep(to_.at);
+    exec::keep(to_.elements);
+  }
+  // The slot of this thread's i-th pack. Where the message ends within a run of threads in lockstep, those
+  // past the end double the last pack: they send, wait for and write what their neighbour does, at the same
+  // places, in the same instruction. A warp that is whole is faster than one with idle threads.
+  NL_FN std::uint32_t slot(int i) const {
+    const std::uint32_t own = lane_ + static_cast<std::uint32_t>(i) * width_;
+    return own < here_ ? own : here_ - 1;
+  }
+  // Whether any thread in lockstep with this one has an i-th pack.
+  NL_FN bool takes_part(int i) const {
+    constexpr auto kRun = static_cast<std::uint32_t>(V::Space::kLockstep);
+    return lane_ / kRun * kRun + static_cast<std::uint32_t>(i) * width_ < here_;
+  }
+
+  template <class SessionT, class Hooks>
+  NL_FN void round(SessionT& session, const Hooks& hooks) const {
+    using exec::Pack;
+    const auto& view = session.view();
+    Pack own[kHeld], got[kHeld][kMax - 1];
+    const bool active = active_ != 0;
+    // Asked for before anything depends on the epoch: both loads are in flight together.
+    if (active) own[0] = input_.load_pack(from_);
+    NL_UNROLL
+    for (int i = 1; i < kHeld; ++i) {
+      if (takes_part(i)) own[i] = input_.load_pack(input_.place_of_pack(base_ + slot(i)));
+    }
+    const std::uint32_t epoch = session.begin_epoch();
+    hooks.at(DelayPoint::before_publish);
+    if (active && !session.failed()) {
+      slot_.broadcast(own[0], epoch);
+      NL_UNROLL
+      for (int i = 1; i < kHeld; ++i) {
+        if (takes_part(i)) protocol::ll_broadcast<kMax>(view, first_slot_ + slot(i), own[i], epoch);
+      }
+    }
+    session.sync_while_in_flight();
+    if (active) {
+      const bool arrived = session.wait_in_lockstep(
+          [&] {
+            bool all = slot_.try_gather(epoch, got[0]);
+            NL_UNROLL
+            for (int i = 1; i < kHeld; ++i) {
+              if (takes_part(i))
+                all &= protocol::ll_try_gather<kMax>(view, first_slot_ + slot(i), epoch, got[i]);
+            }
+            return all;
+          },
+          [&](protocol::FaultRecord& fault) {
+            fault.expected = epoch;
+            for (int i = 0; i < kHeld && fault.peer < 0; ++i) {
+              if (!takes_part(i)) break;
+              fault.slot = first_slot_ + slot(i);
+              fault.peer = protocol::ll_missing(view, fault.slot, epoch, fault.seen);
+            }
+          });
+      hooks.at(DelayPoint::after_arrival);
+      if (arrived) {
+        output_.store_pack(to_, reduce_in_rank_order<Math, kMax>(own[0], got[0], rank_, nranks_));
+        NL_UNROLL
+        for (int i = 1; i < kHeld; ++i) {
+          if (takes_part(i)) {
+            output_.store_pack(output_.place_of_pack(base_ + slot(i)),
+                               reduce_in_rank_order<Math, kMax>(own[i], got[i], rank_, nranks_));
+          }
+        }
+      }
+    }
+    hooks.at(DelayPoint::after_read);
+  }
+
+  V view_;
+  std::uint32_t first_slot_;
+  int rank_, nranks_;
+  std::uint32_t lane_, width_, span_;
+  std::uint64_t stride_, packs_, base_;
+  Bufs input_, output_;
+  protocol::LlSlot<kMax, V> slot_;
+  std::uint32_t here_;    // slots of this round
+  std::uint32_t active_;  // this thread has one of them, or doubles one
+  typename Bufs::Place from_, to_;
+};
+
+// The LL kind for groups of few threads: a round covers as many slots as the region has, and the input is
+// read twice.
+template <class Math, int kMax, class SessionT, class Bufs, class Hooks>
+NL_FN void one_shot_ll_streamed(SessionT& session, Share share, const Bufs& input, const Bufs& output,
+                                const Hooks& hooks) {
   using exec::Pack;
   const auto& view = session.view();
   const int rank = view.rank(), nranks = view.nranks();
   const auto lane = static_cast<std::uint32_t>(session.coop().thread_rank());
   const auto width = static_cast<std::uint32_t>(session.coop().size());
-  const std::uint32_t span = kHeld > 0 ? width * static_cast<std::uint32_t>(kHeld) : view.slots();
+  const std::uint32_t span = view.slots();
   const std::uint64_t packs = input.packs();
 
-  for (std::uint64_t base = std::uint64_t{share.index} * span; base < packs; base += std::uint64_t{share.count} * span) {
+  for (std::uint64_t base = std::uint64_t{share.index} * span; base < packs;
+       base += std::uint64_t{share.count} * span) {
     const std::uint32_t here = packs - base < span ? static_cast<std::uint32_t>(packs - base) : span;
-    if constexpr (kHeld > 0) {
-      // The input is asked for before anything depends on the epoch: both loads are in flight together.
-      Pack own[kHeld], got[kHeld][kMax - 1];
-      NL_UNROLL
-      for (int i = 0; i < kHeld; ++i) {
-        const std::uint32_t slot = lane + static_cast<std::uint32_t>(i) * width;
-        if (slot < here) own[i] = input.load_pack(base + slot);
-      }
-      const std::uint32_t epoch = session.begin_epoch();
-      hooks.at(DelayPoint::before_publish);
-      if (lane < here && !session.failed()) {
-        NL_UNROLL
-        for (int i = 0; i < kHeld; ++i) {
-          const std::uint32_t slot = lane + static_cast<std::uint32_t>(i) * width;
-          if (slot < here) protocol::ll_broadcast<kMax>(view, slot, own[i], epoch);
-        }
-        const bool arrived = session.wait(
-            [&] {
-              bool all = true;
-              NL_UNROLL
-              for (int i = 0; i < kHeld; ++i) {
-                const std::uint32_t slot = lane + static_cast<std::uint32_t>(i) * width;
-                if (slot < here) all &= protocol::ll_try_gather<kMax>(view, slot, epoch, got[i]);
-              }
-              return all;
-            },
-            [&](protocol::FaultRecord& fault) {
-              fault.expected = epoch;
-              for (fault.slot = lane; fault.slot < here; fault.slot += width) {
-                fault.peer = protocol::ll_missing(view, fault.slot, epoch, fault.seen);
-                if (fault.peer >= 0) break;
-              }
-            });
-        hooks.at(DelayPoint::after_arrival);
-        if (arrived) {
-          NL_UNROLL
-          for (int i = 0; i < kHeld; ++i) {
-            const std::uint32_t slot = lane + static_cast<std::uint32_t>(i) * width;
-            if (slot < here) {
-              output.store_pack(base + slot, reduce_in_rank_order<Math, kMax>(own[i], got[i], rank, nranks));
-            }
-          }
-        }
-      }
-    } else {
-      const std::uint32_t epoch = session.begin_epoch();
-      hooks.at(DelayPoint::before_publish);
-      if (!session.failed()) {
-        for (std::uint32_t slot = lane; slot < here; slot += width) {
-          protocol::ll_broadcast<kMax>(view, slot, input.load_pack(base + slot), epoch);
-        }
-      }
+    const std::uint32_t epoch = session.begin_epoch();
+    hooks.at(DelayPoint::before_publish);
+    if (!session.failed()) {
       for (std::uint32_t slot = lane; slot < here; slot += width) {
-        Pack got[kMax - 1];
-        const bool arrived = session.wait([&] { return protocol::ll_try_gather<kMax>(view, slot, epoch, got); },
-                                          [&](protocol::FaultRecord& fault) {
-                                            fault.slot = slot;
-                                            fault.expected = epoch;
-                                            fault.peer = protocol::ll_missing(view, slot, epoch, fault.seen);
-                                          });
-        if (!arrived) break;
-        if (slot == lane) hooks.at(DelayPoint::after_arrival);
-        output.store_pack(base + slot,
-                          reduce_in_rank_order<Math, kMax>(input.load_pack(base + slot), got, rank, nranks));
+        protocol::ll_broadcast<kMax>(view, slot, input.load_pack(input.place_of_pack(base + slot)), epoch);
       }
+    }
+    session.sync_while_in_flight();
+    for (std::uint32_t slot = lane; slot < here; slot += width) {
+      Pack got[kMax - 1];
+      const bool arrived = session.wait([&] { return protocol::ll_try_gather<kMax>(view, slot, epoch, got); },
+                                        [&](protocol::FaultRecord& fault) {
+                                          fault.slot = slot;
+                                          fault.expected = epoch;
+                                          fault.peer = protocol::ll_missing(view, slot, epoch, fault.seen);
+                                        });
+      if (!arrived) break;
+      if (slot == lane) hooks.at(DelayPoint::after_arrival);
+      const Pack own = input.load_pack(input.place_of_pack(base + slot));
+      output.store_pack(output.place_of_pack(base + slot),
+                        reduce_in_rank_order<Math, kMax>(own, got, rank, nranks));
     }
     hooks.at(DelayPoint::after_read);
   }
 }
 
-// Chunks of at most view.cells() vectors, one flag each; smaller ones where that lets every group work in the first round.
-// kUnroll: vectors a thread has in flight.
-template <class Math, int kMax, int kUnroll, class SessionT, class In, class Out, class Hooks>
-NL_FN void one_shot_simple(SessionT& session, Share share, const In& input, const Out& output, const Hooks& hooks) {
+// kHeld 0: streamed.
+template <class Math, int kMax, int kHeld, class SessionT, class Bufs, class Hooks>
+NL_FN void one_shot_ll(SessionT& session, Share share, const Bufs& input, const Bufs& output,
+                       const Hooks& hooks) {
+  if constexpr (kHeld == 0) {
+    one_shot_ll_streamed<Math, kMax>(session, share, input, output, hooks);
+  } else {
+    using V = std::remove_cvref_t<decltype(session.view())>;
+    OneShotLl<Math, kMax, kHeld, V, Bufs> work(session.view(), session.coop().thread_rank(),
+                                               session.coop().size(), share, input, output);
+    work.run(session, hooks);
+  }
+}
+
+// Chunks of at most view.cells() vectors, one flag each; smaller ones where that lets every group work in the
+// first round. kUnroll: vectors a thread has in flight.
+template <class Math, int kMax, int kUnroll, class SessionT, class Bufs, class Hooks>
+NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, const Bufs& output,
+                           const Hooks& hooks) {
   using exec::Pack;
   using exec::Vec;
   using S = typename SessionT::Space;
@@ -150,9 +275,11 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const In& input, cons
   const auto width = static_cast<std::uint32_t>(session.coop().size());
   const std::uint64_t vecs = input.vecs();
   const std::uint64_t even_share = (vecs + share.count - 1) / share.count;
-  const std::uint32_t span = even_share < view.cells() ? static_cast<std::uint32_t>(even_share) : view.cells();
+  const std::uint32_t span =
+      even_share < view.cells() ? static_cast<std::uint32_t>(even_share) : view.cells();
 
-  for (std::uint64_t base = std::uint64_t{share.index} * span; base < vecs; base += std::uint64_t{share.count} * span) {
+  for (std::uint64_t base = std::uint64_t{share.index} * span; base < vecs;
+       base += std::uint64_t{share.count} * span) {
     const std::uint32_t here = vecs - base < span ? static_cast<std::uint32_t>(vecs - base) : span;
     const std::uint32_t epoch = session.begin_epoch();
     const int bank = protocol::bank_of(epoch);

@@ -1,17 +1,18 @@
-// Reducing packs element by element, in the order the caller adds them: 16-bit floats accumulate in fp32 and are rounded once.
+// Reducing packs element by element, in the order the caller adds them: 16-bit floats accumulate in fp32 and
+// are rounded once.
 #pragma once
 
 #include <cstdint>
 
-#include "base/types.hpp"
 #include <nearlight/detail/exec/bits.hpp>
 #include <nearlight/detail/exec/concepts.hpp>
 #include <nearlight/detail/exec/fn.hpp>
+#include "base/types.hpp"
 
 namespace nearlight::algorithm {
 
-// Acc open(pack): the first rank's contribution; add(acc, pack): the next one's; close(acc): the result, rounded.
-// The first contribution is taken as it is (0 + -0.0 would lose the sign).
+// Acc open(pack): the first rank's contribution; add(acc, pack): the next one's; close(acc): the result,
+// rounded. The first contribution is taken as it is (0 + -0.0 would lose the sign).
 template <class S, class T, ReduceOp op>
 struct PackMath;
 
@@ -28,7 +29,8 @@ struct PackMath<S, float, op> {
     const Acc other = open(pack);
     NL_UNROLL
     for (int i = 0; i < 2; ++i) {
-      acc.value[i] = op == ReduceOp::sum ? acc.value[i] + other.value[i] : S::max_float(acc.value[i], other.value[i]);
+      acc.value[i] =
+          op == ReduceOp::sum ? acc.value[i] + other.value[i] : S::max_float(acc.value[i], other.value[i]);
     }
   }
   static NL_FN exec::Pack close(const Acc& acc) {
@@ -51,11 +53,13 @@ struct PackMath<S, Bf16, op> {
     const Acc other = open(pack);
     NL_UNROLL
     for (int i = 0; i < 4; ++i) {
-      acc.value[i] = op == ReduceOp::sum ? acc.value[i] + other.value[i] : S::max_float(acc.value[i], other.value[i]);
+      acc.value[i] =
+          op == ReduceOp::sum ? acc.value[i] + other.value[i] : S::max_float(acc.value[i], other.value[i]);
     }
   }
   static NL_FN exec::Pack close(const Acc& acc) {
-    return exec::join_halves(S::to_bf16_pair(acc.value[0], acc.value[1]), S::to_bf16_pair(acc.value[2], acc.value[3]));
+    return exec::join_halves(S::to_bf16_pair(acc.value[0], acc.value[1]),
+                             S::to_bf16_pair(acc.value[2], acc.value[3]));
   }
 };
 

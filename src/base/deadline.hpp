@@ -16,7 +16,8 @@ class Deadline {
 
   bool passed() const { return Clock::now() >= at_; }
   std::chrono::nanoseconds left() const {
-    return std::max(std::chrono::nanoseconds(0), std::chrono::duration_cast<std::chrono::nanoseconds>(at_ - Clock::now()));
+    return std::max(std::chrono::nanoseconds(0),
+                    std::chrono::duration_cast<std::chrono::nanoseconds>(at_ - Clock::now()));
   }
   // For poll(2): at least 1 while time is left, 0 after.
   int left_ms() const {

@@ -14,8 +14,9 @@ Result<std::optional<std::int64_t>> env_integer(const char* name, std::int64_t l
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
   if (error != std::errc() || end != view.data() + view.size() || value < lowest || value > highest) {
-    return failure(Code::invalid_argument, "%s is \"%s\"; it takes a whole number from %" PRId64 " to %" PRId64, name, text,
-                   lowest, highest);
+    return failure(Code::invalid_argument,
+                   "%s is \"%s\"; it takes a whole number from %" PRId64 " to %" PRId64, name, text, lowest,
+                   highest);
   }
   return std::optional<std::int64_t>(value);
 }

@@ -1,4 +1,5 @@
-// How the ranks of one group tell each other things while they set up: bootstrap/ implements it, memory/ and runtime/ use it.
+// How the ranks of one group tell each other things while they set up: bootstrap/ implements it, memory/ and
+// runtime/ use it.
 #pragma once
 
 #include <sys/types.h>
@@ -15,9 +16,10 @@
 
 namespace nearlight {
 
-// All calls are collective: every rank of the group makes the same calls in the same order, each from one thread.
-// Every wait ends at the deadline with Code::timeout naming the missing rank(s), sooner with Code::remote_error when a peer's
-// process is known to be gone. After a failure the exchange is unusable and every later call fails at once.
+// All calls are collective: every rank of the group makes the same calls in the same order, each from one
+// thread. Every wait ends at the deadline with Code::timeout naming the missing rank(s), sooner with
+// Code::remote_error when a peer's process is known to be gone. After a failure the exchange is unusable and
+// every later call fails at once.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -29,7 +31,8 @@ class Exchange {
   // nranks * mine.size() bytes in rank order.
   virtual Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all, Deadline deadline) = 0;
   virtual Status barrier(Deadline deadline) = 0;
-  // Gives rank `root`'s file descriptor to everyone; the others pass -1. Each rank owns what it gets (root: a duplicate).
+  // Gives rank `root`'s file descriptor to everyone; the others pass -1. Each rank owns what it gets (root: a
+  // duplicate).
   virtual Result<UniqueFd> share_fd(int fd, int root, Deadline deadline) = 0;
 
   // True when all ranks live in this process and so share its address space.
@@ -43,12 +46,13 @@ template <class T>
 Result<std::vector<T>> gather_values(Exchange& exchange, const T& mine, Deadline deadline) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::vector<T> all(static_cast<std::size_t>(exchange.nranks()));
-  NL_TRY(exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), deadline));
+  NL_TRY(exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                             deadline));
   return all;
 }
 
-// Every rank learns the first failure of any rank (lowest rank first), so that all go on or all stop together.
-// A remote failure comes back as that rank's code with "rank N: <text>" (text cut to 200 bytes).
+// Every rank learns the first failure of any rank (lowest rank first), so that all go on or all stop
+// together. A remote failure comes back as that rank's code with "rank N: <text>" (text cut to 200 bytes).
 Status agree(Exchange& exchange, const Status& mine, Deadline deadline);
 
 }  // namespace nearlight

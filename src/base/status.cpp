@@ -8,17 +8,28 @@ namespace nearlight {
 
 const char* code_name(Code code) {
   switch (code) {
-    case Code::ok: return "ok";
-    case Code::cuda_error: return "CUDA error";
-    case Code::system_error: return "system error";
-    case Code::internal_error: return "internal error";
-    case Code::invalid_argument: return "invalid argument";
-    case Code::invalid_usage: return "invalid usage";
-    case Code::remote_error: return "remote error";
-    case Code::in_progress: return "in progress";
-    case Code::timeout: return "timeout";
-    case Code::unsupported: return "unsupported";
-    case Code::aborted: return "aborted";
+    case Code::ok:
+      return "ok";
+    case Code::cuda_error:
+      return "CUDA error";
+    case Code::system_error:
+      return "system error";
+    case Code::internal_error:
+      return "internal error";
+    case Code::invalid_argument:
+      return "invalid argument";
+    case Code::invalid_usage:
+      return "invalid usage";
+    case Code::remote_error:
+      return "remote error";
+    case Code::in_progress:
+      return "in progress";
+    case Code::timeout:
+      return "timeout";
+    case Code::unsupported:
+      return "unsupported";
+    case Code::aborted:
+      return "aborted";
   }
   return "unknown code";
 }

@@ -20,8 +20,8 @@ enum class Code : int {
   remote_error = 6,      // a peer failed or left
   in_progress = 7,
   timeout = 8,
-  unsupported = 100,     // this machine, driver or library version cannot do it; the text says why
-  aborted = 101,         // the communicator was told to stop
+  unsupported = 100,  // this machine, driver or library version cannot do it; the text says why
+  aborted = 101,      // the communicator was told to stop
 };
 
 // The name of a code as it stands in messages and in docs, e.g. "invalid argument".
@@ -58,8 +58,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}                             // NOLINT: implicit on purpose
-  Result(Status status) : state_(std::move(status)) { assert(!ok()); }      // NOLINT: implicit on purpose
+  Result(T value) : state_(std::move(value)) {}                         // NOLINT: implicit on purpose
+  Result(Status status) : state_(std::move(status)) { assert(!ok()); }  // NOLINT: implicit on purpose
 
   bool ok() const { return std::holds_alternative<T>(state_); }
   explicit operator bool() const { return ok(); }
@@ -77,16 +77,16 @@ class [[nodiscard]] Result {
 };
 
 // Returns the failure to the caller, else goes on. For functions that return Status or Result<T>.
-#define NL_TRY(expression)                                    \
-  do {                                                        \
+#define NL_TRY(expression)                                                               \
+  do {                                                                                   \
     if (::nearlight::Status nl_status = (expression); !nl_status.ok()) return nl_status; \
   } while (false)
 
 // NL_TRY_ASSIGN(auto x, call()): x is the value, or the function returns the failure.
 #define NL_TRY_ASSIGN(target, expression) NL_TRY_ASSIGN_1(target, expression, __COUNTER__)
 #define NL_TRY_ASSIGN_1(target, expression, n) NL_TRY_ASSIGN_2(target, expression, n)
-#define NL_TRY_ASSIGN_2(target, expression, n)      \
-  auto nl_result_##n = (expression);                \
+#define NL_TRY_ASSIGN_2(target, expression, n)            \
+  auto nl_result_##n = (expression);                      \
   if (!nl_result_##n.ok()) return nl_result_##n.status(); \
   target = std::move(nl_result_##n).value()
 

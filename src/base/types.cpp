@@ -4,17 +4,22 @@ namespace nearlight {
 
 const char* name_of(DataType type) {
   switch (type) {
-    case DataType::i32: return "int32";
-    case DataType::f32: return "float";
-    case DataType::bf16: return "bfloat16";
+    case DataType::i32:
+      return "int32";
+    case DataType::f32:
+      return "float";
+    case DataType::bf16:
+      return "bfloat16";
   }
   return "invalid";
 }
 
 const char* name_of(ReduceOp op) {
   switch (op) {
-    case ReduceOp::sum: return "sum";
-    case ReduceOp::max: return "max";
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::max:
+      return "max";
   }
   return "invalid";
 }

@@ -23,15 +23,18 @@ struct Bf16 {
 constexpr std::size_t size_of(DataType type) {
   switch (type) {
     case DataType::i32:
-    case DataType::f32: return 4;
-    case DataType::bf16: return 2;
+    case DataType::f32:
+      return 4;
+    case DataType::bf16:
+      return 2;
   }
   return 0;
 }
 
 constexpr bool is_valid(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::max; }
 
-// Names as nccl-tests prints and takes them: "int32", "float", "bfloat16"; "sum", "max". "invalid" for anything else.
+// Names as nccl-tests prints and takes them: "int32", "float", "bfloat16"; "sum", "max". "invalid" for
+// anything else.
 const char* name_of(DataType type);
 const char* name_of(ReduceOp op);
 // Takes those names and the short ones: i32, f32, bf16.

@@ -77,6 +77,9 @@ struct HostSpace {
   static std::uint32_t load_element(const std::uint32_t* element) { return *element; }
   static std::uint16_t load_element(const std::uint16_t* element) { return *element; }
 
+  static constexpr int kLockstep = 1;
+  static bool all_in_lockstep(bool mine) { return mine; }
+
   static void fence_system() {
 // ThreadSanitizer does not see the fence; only relaxed atomics depend on it.
 #pragma GCC diagnostic push

@@ -142,6 +142,9 @@ struct ModelSpaceWith {
     return {{cell.pack[0](RL_INFO).load(), cell.pack[1](RL_INFO).load()}};
   }
 
+  static constexpr int kLockstep = 1;
+  static bool all_in_lockstep(bool mine) { return mine; }
+
   // Weaker than the fences of GPU and CPU, which are sequentially consistent: the protocols need no more.
   static void fence_system() { rl::atomic_thread_fence(rl::mo_acq_rel, RL_INFO); }
 
@@ -180,8 +183,8 @@ class ModelBarrierOf {
     }
   }
 
-  // Each lane tells each other one, then waits for each other one. A count for every pair: a lane that is
-  // already in the next phase must not be taken for one that is missing.
+  // Each lane tells each other one, then waits for each other one. A count for every pair: a lane that is already in the
+  // next phase must not be taken for one that is missing.
   void arrive_and_wait(int lane, int lanes) {
     unsigned before = 0;
     for (int to = 0; to < lanes; ++to) {
@@ -191,11 +194,22 @@ class ModelBarrierOf {
       if (from != lane) posted_[from][lane].wait(false, false, RL_INFO);
     }
   }
+  // The same, and whether any lane brought true. Two sets of votes: a lane may be one phase ahead of another, not two.
+  bool vote_and_wait(int lane, int lanes, bool mine) {
+    const int set = votes_cast_[lane]++ % 2;
+    vote_[set][lane](RL_INFO).store(mine ? 1 : 0);
+    arrive_and_wait(lane, lanes);
+    bool any = false;
+    for (int from = 0; from < lanes; ++from) any |= vote_[set][from](RL_INFO).load() != 0;
+    return any;
+  }
 
  private:
   static constexpr unsigned kMaxPosted = 2;
   struct Tag;
   rl::semaphore<Tag> posted_[kMaxLanes][kMaxLanes];
+  rl::var<int> vote_[2][kMaxLanes];
+  int votes_cast_[kMaxLanes] = {};
 };
 using ModelBarrier = ModelBarrierOf<2>;
 
@@ -209,6 +223,11 @@ struct ModelCoop {
   void sync() {
     if (lanes > 1) barrier->arrive_and_wait(lane, lanes);
   }
+};
+
+// A group whose sync can carry a vote, as a thread block's can.
+struct ModelVotingCoop : ModelCoop {
+  bool sync_any(bool mine) { return lanes > 1 ? barrier->vote_and_wait(lane, lanes, mine) : mine; }
 };
 
 // A region of every rank, as arrays of cells.

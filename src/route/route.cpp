@@ -20,7 +20,8 @@ Route on_cpu(const Facts& facts) {
   Route route;
   const bool small = bytes_of(facts) <= kHostLlLimitBytes;
   route.protocol = small ? Protocol::ll : Protocol::simple;
-  route.reason = small ? "CPU, small: the flag travels with the data" : "CPU, large: plain copies, one flag a chunk";
+  route.reason =
+      small ? "CPU, small: the flag travels with the data" : "CPU, large: plain copies, one flag a chunk";
   return route;
 }
 
@@ -62,12 +63,15 @@ Route all_reduce(const Facts& facts) {
     return route;
   }
   if (!facts.gpu) return on_cpu(facts);
-  return bytes_of(facts) * static_cast<std::size_t>(facts.nranks - 1) <= kGpuLlLimitBytes ? ll_on_gpu(facts)
-                                                                                         : simple_on_gpu(facts);
+  return bytes_of(facts) * static_cast<std::size_t>(facts.nranks - 1) <= kGpuLlLimitBytes
+             ? ll_on_gpu(facts)
+             : simple_on_gpu(facts);
 }
 
 Route forced(const Facts& facts, Protocol protocol) {
-  Route route = !facts.gpu ? on_cpu(facts) : protocol == Protocol::ll ? ll_on_gpu(facts) : simple_on_gpu(facts);
+  Route route = !facts.gpu                 ? on_cpu(facts)
+                : protocol == Protocol::ll ? ll_on_gpu(facts)
+                                           : simple_on_gpu(facts);
   route.protocol = protocol;
   route.reason = "the caller asked for this protocol";
   return route;

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/types.hpp"
 #include "algorithm/kinds.hpp"
+#include "base/types.hpp"
 
 namespace nearlight::route {
 
@@ -34,8 +34,8 @@ struct Route {
 };
 
 // Up to these sizes LL is taken: measured crossovers, see docs/dev/lab.md.
-inline constexpr std::size_t kHostLlLimitBytes = 4096;         // of the message
-inline constexpr std::size_t kGpuLlLimitBytes = 512 * 1024;    // sent by one rank: message times other ranks
+inline constexpr std::size_t kHostLlLimitBytes = 4096;       // of the message
+inline constexpr std::size_t kGpuLlLimitBytes = 512 * 1024;  // sent by one rank: message times other ranks
 
 Route all_reduce(const Facts& facts);
 // The same, with the protocol given by the caller.

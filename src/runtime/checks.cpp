@@ -4,26 +4,33 @@
 #include <cstdint>
 #include <limits>
 
-#include "base/env.hpp"
 #include <nearlight/detail/protocol/region.hpp>
+#include "base/env.hpp"
 
 namespace nearlight::runtime {
 
 Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type, ReduceOp op) {
   const std::size_t element = size_of(type);
-  if (element == 0) return failure(Code::invalid_argument, "type: %d is no data type of this version", static_cast<int>(type));
-  if (!is_valid(op)) return failure(Code::invalid_argument, "op: %d is no reduction of this version", static_cast<int>(op));
+  if (element == 0)
+    return failure(Code::invalid_argument, "type: %d is no data type of this version",
+                   static_cast<int>(type));
+  if (!is_valid(op))
+    return failure(Code::invalid_argument, "op: %d is no reduction of this version", static_cast<int>(op));
   if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / element) {
-    return failure(Code::invalid_argument, "count: %zu elements of %zu bytes do not fit an address space", count, element);
+    return failure(Code::invalid_argument, "count: %zu elements of %zu bytes do not fit an address space",
+                   count, element);
   }
   if (send == nullptr) return failure(Code::invalid_argument, "send is null, count is %zu", count);
   if (recv == nullptr) return failure(Code::invalid_argument, "recv is null, count is %zu", count);
   const auto from = reinterpret_cast<std::uintptr_t>(send), to = reinterpret_cast<std::uintptr_t>(recv);
-  if (from % element != 0) return failure(Code::invalid_argument, "send (%p) is not aligned to %zu bytes", send, element);
-  if (to % element != 0) return failure(Code::invalid_argument, "recv (%p) is not aligned to %zu bytes", recv, element);
+  if (from % element != 0)
+    return failure(Code::invalid_argument, "send (%p) is not aligned to %zu bytes", send, element);
+  if (to % element != 0)
+    return failure(Code::invalid_argument, "recv (%p) is not aligned to %zu bytes", recv, element);
   const std::uintptr_t bytes = count * element;
   if (from != to && from < to + bytes && to < from + bytes) {
-    return failure(Code::invalid_argument, "send (%p) and recv (%p) overlap without being the same, %zu bytes each", send, recv,
+    return failure(Code::invalid_argument,
+                   "send (%p) and recv (%p) overlap without being the same, %zu bytes each", send, recv,
                    static_cast<std::size_t>(bytes));
   }
   return {};
@@ -49,9 +56,12 @@ Status check_options(const Options& options) {
   if (options.chunk_bytes > 64u << 20) {
     return failure(Code::invalid_argument, "chunk_bytes: %u is more than 64 MiB", options.chunk_bytes);
   }
-  if (options.slots > 1u << 20) return failure(Code::invalid_argument, "slots: %u is more than 1048576", options.slots);
-  if (options.slots % 32 != 0) return failure(Code::invalid_argument, "slots: %u is not a multiple of 32", options.slots);
-  if (options.regions > 1024) return failure(Code::invalid_argument, "regions: %u is more than 1024", options.regions);
+  if (options.slots > 1u << 20)
+    return failure(Code::invalid_argument, "slots: %u is more than 1048576", options.slots);
+  if (options.slots % 32 != 0)
+    return failure(Code::invalid_argument, "slots: %u is not a multiple of 32", options.slots);
+  if (options.regions > 1024)
+    return failure(Code::invalid_argument, "regions: %u is more than 1024", options.regions);
   if (options.heap_offset % protocol::kFlagStride != 0) {
     return failure(Code::invalid_argument, "heap_offset: %zu is not a multiple of %zu", options.heap_offset,
                    protocol::kFlagStride);
@@ -59,15 +69,19 @@ Status check_options(const Options& options) {
   return {};
 }
 
-Status check_options_agree(Exchange& exchange, const Options& options, std::chrono::nanoseconds timeout, Deadline deadline) {
+Status check_options_agree(Exchange& exchange, const Options& options, std::chrono::nanoseconds timeout,
+                           Deadline deadline) {
   struct Field {
     const char* name;
     std::uint64_t value;
   };
   const Field fields[] = {
-      {"timeout", static_cast<std::uint64_t>(timeout.count())}, {"regions", options.regions},
-      {"slots", options.slots},                                 {"chunk_bytes", options.chunk_bytes},
-      {"initial_epoch", options.initial_epoch},                 {"heap_offset", options.heap_offset},
+      {"timeout", static_cast<std::uint64_t>(timeout.count())},
+      {"regions", options.regions},
+      {"slots", options.slots},
+      {"chunk_bytes", options.chunk_bytes},
+      {"initial_epoch", options.initial_epoch},
+      {"heap_offset", options.heap_offset},
   };
   constexpr std::size_t kFields = std::size(fields);
   struct Values {
@@ -78,7 +92,8 @@ Status check_options_agree(Exchange& exchange, const Options& options, std::chro
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     for (std::size_t i = 0; i < kFields; ++i) {
       if (all[rank].value[i] != all[0].value[i]) {
-        return failure(Code::invalid_usage, "options differ between ranks: %s is %" PRIu64 " on rank 0, %" PRIu64 " on rank %zu",
+        return failure(Code::invalid_usage,
+                       "options differ between ranks: %s is %" PRIu64 " on rank 0, %" PRIu64 " on rank %zu",
                        fields[i].name, all[0].value[i], all[rank].value[i], rank);
       }
     }
@@ -86,7 +101,8 @@ Status check_options_agree(Exchange& exchange, const Options& options, std::chro
   return {};
 }
 
-Fault describe(const protocol::FaultRecord& record, const Status& aborted_by, std::chrono::nanoseconds timeout) {
+Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
+               std::chrono::nanoseconds timeout) {
   Fault fault;
   fault.rank = record.rank;
   fault.peer = record.peer;
@@ -101,13 +117,15 @@ Fault describe(const protocol::FaultRecord& record, const Status& aborted_by, st
   if (!timed_out && !aborted_by.ok()) {
     fault.status = aborted_by;
   } else if (timed_out) {
-    fault.status = failure(Code::timeout,
-                           "all_reduce on rank %d: nothing from rank %d within %.0f ms (epoch %u, region %u, slot %u: expected "
-                           "flag %u, saw %u)",
-                           record.rank, record.peer, ms, record.epoch, record.region, record.slot, record.expected, record.seen);
+    fault.status = failure(
+        Code::timeout,
+        "all_reduce on rank %d: nothing from rank %d within %.0f ms (epoch %u, region %u, slot %u: expected "
+        "flag %u, saw %u)",
+        record.rank, record.peer, ms, record.epoch, record.region, record.slot, record.expected, record.seen);
   } else {
-    fault.status = failure(Code::aborted, "all_reduce on rank %d was aborted while it waited for rank %d (epoch %u)", record.rank,
-                           record.peer, record.epoch);
+    fault.status =
+        failure(Code::aborted, "all_reduce on rank %d was aborted while it waited for rank %d (epoch %u)",
+                record.rank, record.peer, record.epoch);
   }
   return fault;
 }

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstddef>
 
+#include <nearlight/detail/protocol/fault.hpp>
 #include "base/exchange.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "runtime/communicator.hpp"
-#include <nearlight/detail/protocol/fault.hpp>
 
 namespace nearlight::runtime {
 
@@ -18,13 +18,17 @@ Status check_buffers(const void* send, const void* recv, std::size_t count, Data
 // Options::timeout, else NEARLIGHT_TIMEOUT_MS, else 600 s.
 Result<std::chrono::nanoseconds> effective_timeout(const Options& options);
 
-// All ranks must have come with the same options and number of ranks; names the first field that differs, and the rank.
-Status check_options_agree(Exchange& exchange, const Options& options, std::chrono::nanoseconds timeout, Deadline deadline);
+// All ranks must have come with the same options and number of ranks; names the first field that differs, and
+// the rank.
+Status check_options_agree(Exchange& exchange, const Options& options, std::chrono::nanoseconds timeout,
+                           Deadline deadline);
 
 // Checks the sizes themselves (multiples, limits).
 Status check_options(const Options& options);
 
-// A record turned into what the caller sees. `aborted_by` says why the abort word was set, when it was set on purpose.
-Fault describe(const protocol::FaultRecord& record, const Status& aborted_by, std::chrono::nanoseconds timeout);
+// A record turned into what the caller sees. `aborted_by` says why the abort word was set, when it was set on
+// purpose.
+Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
+               std::chrono::nanoseconds timeout);
 
 }  // namespace nearlight::runtime

@@ -15,12 +15,14 @@
 
 namespace nearlight::runtime {
 
-// CUDA's stream (cudaStream_t, a pointer); ignored by CPU communicators, whose calls return when the result is there.
+// CUDA's stream (cudaStream_t, a pointer); ignored by CPU communicators, whose calls return when the result
+// is there.
 using Stream = void*;
 
 // Limits and test hooks of one communicator; equal on all ranks unless said otherwise (checked at creation).
 struct Options {
-  // How long one wait lasts before the communicator fails. Unset: NEARLIGHT_TIMEOUT_MS, else 600 s. At least 1 ms.
+  // How long one wait lasts before the communicator fails. Unset: NEARLIGHT_TIMEOUT_MS, else 600 s. At least
+  // 1 ms.
   std::optional<std::chrono::milliseconds> timeout;
   // How long creation may take.
   std::chrono::milliseconds create_timeout{60'000};
@@ -42,16 +44,20 @@ struct CallOptions {
   std::optional<route::Protocol> protocol;
   std::uint32_t grid = 0;     // CTAs; 0: from the route
   std::uint32_t threads = 0;  // per CTA; 0: from the route
-  // Test hook, may differ per rank: hold threads at a point (algorithm::DelayPoint) for `delay_ns`. f32 sum only.
+  // GPU, LL: the first slot used in each region, a multiple of 8 (slots differ in speed; see
+  // docs/dev/lab.md).
+  std::uint32_t first_slot = 0;
+  // Test hook, may differ per rank: hold threads at a point (algorithm::DelayPoint) for `delay_ns`. f32 sum
+  // only.
   std::uint32_t delay_point = 0;
   std::uint64_t delay_ns = 0;
 };
 
 // The first failure, as far as it is known.
 struct Fault {
-  Status status;             // never ok
-  int rank = -1;             // who noticed
-  int peer = -1;             // whom it waited for
+  Status status;  // never ok
+  int rank = -1;  // who noticed
+  int peer = -1;  // whom it waited for
   std::uint32_t epoch = 0, region = 0, slot = 0, expected = 0, seen = 0;
   std::uint64_t time_ns = 0;  // of the clock of the rank's execution space
 };
@@ -67,13 +73,14 @@ class Communicator {
   // The heap's kind: "shm", "cuda_vmm", "nccl_window".
   virtual const char* memory() const = 0;
 
-  // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and from run to run.
-  // In place when send == recv; otherwise they must not overlap. Addresses aligned to the element. Any count; with 0 nothing
-  // happens (and the pointers may be null). GPU: enqueued on `stream`, may be captured into a CUDA graph, allocates nothing.
-  // Operations of one communicator must be ordered: one stream, or streams joined by events.
-  // Errors: invalid_argument (names the argument; nothing was written), the recorded fault once the communicator has failed.
-  virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream stream,
-                            const CallOptions& options = {}) = 0;
+  // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and from
+  // run to run. In place when send == recv; otherwise they must not overlap. Addresses aligned to the
+  // element. Any count; with 0 nothing happens (and the pointers may be null). GPU: enqueued on `stream`, may
+  // be captured into a CUDA graph, allocates nothing. Operations of one communicator must be ordered: one
+  // stream, or streams joined by events. Errors: invalid_argument (names the argument; nothing was written),
+  // the recorded fault once the communicator has failed.
+  virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                            Stream stream, const CallOptions& options = {}) = 0;
 
   // What all_reduce would run, and why.
   virtual route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const = 0;
@@ -81,7 +88,8 @@ class Communicator {
   // Ok, or the first failure known by now. Never blocks.
   virtual Status status() const = 0;
   virtual std::optional<Fault> fault() const = 0;
-  // Ends every wait of this rank, now and later; the communicator has then failed with Code::aborted. Any thread.
+  // Ends every wait of this rank, now and later; the communicator has then failed with Code::aborted. Any
+  // thread.
   virtual void abort() = 0;
 
   // Bytes of scratch this rank provides.

@@ -1,4 +1,5 @@
-// How communicators come to be. Each call is collective over its group; all ranks succeed or all fail, in bounded time.
+// How communicators come to be. Each call is collective over its group; all ranks succeed or all fail, in
+// bounded time.
 #pragma once
 
 #include <memory>
@@ -11,18 +12,20 @@ struct ncclComm;
 namespace nearlight::runtime {
 
 // CPU ranks: threads of one process or processes of one host. 1 to 8 ranks.
-Result<std::unique_ptr<Communicator>> create_host(std::unique_ptr<Exchange> exchange, const Options& options = {});
+Result<std::unique_ptr<Communicator>> create_host(std::unique_ptr<Exchange> exchange,
+                                                  const Options& options = {});
 // The same with an exchange that outlives the communicator.
 Result<std::unique_ptr<Communicator>> create_host(Exchange& exchange, const Options& options = {});
 
-// GPU ranks of one process on `device` (CUDA ordinal, may differ per rank). Several ranks may share a GPU: their kernels must be
-// resident together, so each gets its own stream and CUDA_DEVICE_MAX_CONNECTIONS must exceed the ranks of the GPU.
-// Code::unsupported where this build or machine has no CUDA, or two devices cannot reach each other.
+// GPU ranks of one process on `device` (CUDA ordinal, may differ per rank). Several ranks may share a GPU:
+// their kernels must be resident together, so each gets its own stream and CUDA_DEVICE_MAX_CONNECTIONS must
+// exceed the ranks of the GPU. Code::unsupported where this build or machine has no CUDA, or two devices
+// cannot reach each other.
 Result<std::unique_ptr<Communicator>> create_cuda_local(std::unique_ptr<Exchange> exchange, int device,
                                                         const Options& options = {});
 
-// Attaches to an NCCL communicator (NCCL 2.28.9), whose ranks must all be in one NVLink domain. The communicator stays the
-// caller's and must outlive this one. Two ranks on one GPU are refused, naming both.
+// Attaches to an NCCL communicator (NCCL 2.28.9), whose ranks must all be in one NVLink domain. The
+// communicator stays the caller's and must outlive this one. Two ranks on one GPU are refused, naming both.
 Result<std::unique_ptr<Communicator>> create_cuda_nccl(ncclComm* comm, const Options& options = {});
 
 }  // namespace nearlight::runtime

@@ -7,7 +7,8 @@
 
 namespace nearlight::runtime {
 
-// Code::cuda_error with the call's name and CUDA's text. The error is cleared: it must not fail the program's next check.
+// Code::cuda_error with the call's name and CUDA's text. The error is cleared: it must not fail the program's
+// next check.
 inline Status cuda_status(const char* call, cudaError_t error) {
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();

@@ -37,7 +37,9 @@ Result<Place> look_at(int device) {
   return place;
 }
 
-bool same_gpu(const Place& a, const Place& b) { return std::equal(std::begin(a.uuid), std::end(a.uuid), b.uuid); }
+bool same_gpu(const Place& a, const Place& b) {
+  return std::equal(std::begin(a.uuid), std::end(a.uuid), b.uuid);
+}
 
 // The largest number of ranks on one GPU; with `alone`, two on one GPU are an error that names both.
 Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone) {
@@ -48,8 +50,10 @@ Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone) {
       if (!same_gpu(places[a], places[b])) continue;
       ++here;
       if (alone) {
-        return failure(Code::invalid_usage, "ranks %zu and %zu are on the same GPU (device %d): their kernels might never run together", b,
-                       a, places[a].device);
+        return failure(
+            Code::invalid_usage,
+            "ranks %zu and %zu are on the same GPU (device %d): their kernels might never run together", b, a,
+            places[a].device);
       }
     }
     most = std::max(most, here);
@@ -63,11 +67,13 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
   for (const Place& place : places) sms = std::min(sms, place.sms);
   Sizes sizes{options.regions, options.slots, options.chunk_bytes};
   if (sizes.regions == 0) {
-    // All CTAs of all ranks of a GPU must be resident together, with room for the caller's kernels: at most half the SMs.
+    // All CTAs of all ranks of a GPU must be resident together, with room for the caller's kernels: at most
+    // half the SMs.
     sizes.regions = static_cast<std::uint32_t>(std::clamp(sms / (2 * per_gpu), 1, 64));
   }
   const auto nranks = static_cast<std::uint32_t>(places.size());
-  if (sizes.slots == 0) sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
+  if (sizes.slots == 0)
+    sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
 }
@@ -75,8 +81,8 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<Exchange> exchange, int device,
-                                                               bool one_rank_per_gpu, MakeHeap make_heap, void* context,
-                                                               const Options& options) {
+                                                               bool one_rank_per_gpu, MakeHeap make_heap,
+                                                               void* context, const Options& options) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
   const Deadline deadline = Deadline::after(options.create_timeout);
   CudaControl::free_retired();
@@ -119,8 +125,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
 }
 
 CudaCommunicator::~CudaCommunicator() {
-  // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A failure to do so
-  // means that the device is unusable; there is nobody left to tell.
+  // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
+  // failure to do so means that the device is unusable; there is nobody left to tell.
   if (control_ != nullptr && heap_ != nullptr) (void)control_->close(regions_).ok();
   heap_.reset();
   control_.reset();
@@ -139,10 +145,12 @@ Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t coun
                                                                 const CallOptions& options) const {
   const auto route = options.protocol ? route::forced(facts(count, type, op), *options.protocol)
                                       : route::all_reduce(facts(count, type, op));
-  algorithm::cuda::LaunchShape shape{type, op, route.protocol, std::max(1u, route.held), route.grid, route.threads};
+  algorithm::cuda::LaunchShape shape{type,       op,           route.protocol, std::max(1u, route.held),
+                                     route.grid, route.threads};
   if (options.grid != 0) {
     if (options.grid > regions_) {
-      return failure(Code::invalid_argument, "grid: %u CTAs, but the communicator has %u regions", options.grid, regions_);
+      return failure(Code::invalid_argument, "grid: %u CTAs, but the communicator has %u regions",
+                     options.grid, regions_);
     }
     shape.grid = options.grid;
   }
@@ -158,8 +166,15 @@ Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t coun
     shape.held = 1;
   }
   if (shape.protocol == route::Protocol::ll && shape.threads * shape.held > layout_.slots) {
-    return failure(Code::invalid_argument, "threads: %u threads of %u packs need more than the %u slots of a region",
-                   shape.threads, shape.held, layout_.slots);
+    return failure(Code::invalid_argument,
+                   "threads: %u threads of %u packs need more than the %u slots of a region", shape.threads,
+                   shape.held, layout_.slots);
+  }
+  if (shape.protocol == route::Protocol::ll &&
+      (options.first_slot % 8 != 0 || options.first_slot > layout_.slots - shape.threads * shape.held)) {
+    return failure(Code::invalid_argument,
+                   "first_slot: %u is not a multiple of 8 that leaves %u of the %u slots of a region",
+                   options.first_slot, shape.threads * shape.held, layout_.slots);
   }
   return shape;
 }
@@ -174,6 +189,7 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of(const void* send, void*
   args.nranks = layout_.nranks;
   args.slots = layout_.slots;
   args.cells = layout_.cells;
+  args.first_slot = options.first_slot;
   args.states = control_->states();
   args.abort = control_->abort_word();
   args.claim = control_->claim();
@@ -189,8 +205,8 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of(const void* send, void*
   return args;
 }
 
-Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
-                                    Stream stream_pointer, const CallOptions& options) {
+Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
+                                    ReduceOp op, Stream stream_pointer, const CallOptions& options) {
   if (control_->has_fault()) return status();
   if (count == 0) return {};
   NL_TRY(check_buffers(send, recv, count, type, op));
@@ -205,39 +221,38 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   return algorithm::cuda::launch(args_of(send, recv, count, options), shape, stream);
 }
 
-Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
-                                         std::uint32_t iterations, std::vector<double>& op_ns, Stream stream_pointer,
-                                         const CallOptions& options) {
+Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type,
+                                         ReduceOp op, const LoopPlan& plan, std::vector<double>& op_ns,
+                                         Stream stream_pointer, const CallOptions& options) {
   if (control_->has_fault()) return status();
-  NL_TRY(check_buffers(send, recv, count, type, op));
-  if (count == 0 || iterations == 0) return failure(Code::invalid_argument, "count and iterations must not be 0 in a loop");
   if (nranks() == 1) return failure(Code::invalid_usage, "a loop of one rank has nothing to time");
+  NL_TRY(check_buffers(send, recv, count, type, op));
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   NL_TRY_ASSIGN(auto shape, shape_of(count, type, op, options));
   shape.loop = true;
   shape.held = 1;
-  const std::size_t per_cta = algorithm::cuda::loop_clocks(iterations);
+  const std::size_t per_cta = algorithm::cuda::loop_clocks(plan.samples);
   std::vector<std::uint64_t> clocks(shape.grid * per_cta);
   const std::size_t clock_bytes = clocks.size() * sizeof clocks[0];
   DeviceMemory device_clocks;
   // Nobody launches before all have allocated: an allocation may wait for the kernels that already run.
-  const Status allocated = device_clocks.allocate(clock_bytes);
-  NL_TRY(agree(*exchange_, allocated, Deadline::after(timeout_)));
+  NL_TRY(agree(*exchange_, device_clocks.allocate(clock_bytes), Deadline::after(timeout_)));
   auto args = args_of(send, recv, count, options);
-  args.iterations = iterations;
+  args.samples = plan.samples;
+  args.chain = plan.chain;
   args.clocks = static_cast<std::uint64_t*>(device_clocks.get());
   NL_TRY(algorithm::cuda::launch(args, shape, stream));
   NL_TRY_CUDA(cudaStreamSynchronize(stream));
   NL_TRY_CUDA(cudaMemcpy(clocks.data(), device_clocks.get(), clock_bytes, cudaMemcpyDeviceToHost));
   if (control_->has_fault()) return status();
-  op_ns.assign(iterations, 0.0);
+  op_ns.assign(plan.samples, 0.0);
   for (std::uint32_t cta = 0; cta < shape.grid; ++cta) {
     const std::uint64_t* const cycle = &clocks[cta * per_cta];
-    const double cycles = static_cast<double>(cycle[iterations] - cycle[0]);
-    const double ns = static_cast<double>(cycle[iterations + 2] - cycle[iterations + 1]);
-    for (std::uint32_t i = 0; i < iterations; ++i) {
+    const double cycles = static_cast<double>(cycle[plan.samples] - cycle[0]) * plan.chain;
+    const double ns = static_cast<double>(cycle[plan.samples + 2] - cycle[plan.samples + 1]);
+    for (std::uint32_t i = 0; i < plan.samples; ++i) {
       op_ns[i] = std::max(op_ns[i], static_cast<double>(cycle[i + 1] - cycle[i]) * ns / cycles);
     }
   }

@@ -6,30 +6,32 @@
 #include <mutex>
 #include <vector>
 
+#include <nearlight/detail/protocol/region.hpp>
 #include "memory/heap.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_control.hpp"
-#include <nearlight/detail/protocol/region.hpp>
+#include "runtime/kernel_loop.hpp"
 
 namespace nearlight::runtime {
 
 class CudaCommunicator final : public Communicator {
  public:
   // Makes the heap once its size is known; collective.
-  using MakeHeap = Result<std::unique_ptr<memory::Heap>> (*)(void* context, Exchange& exchange, int device, std::size_t bytes,
-                                                             Deadline deadline);
+  using MakeHeap = Result<std::unique_ptr<memory::Heap>> (*)(void* context, Exchange& exchange, int device,
+                                                             std::size_t bytes, Deadline deadline);
 
   // `one_rank_per_gpu`: two ranks on one GPU are an error.
-  static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<Exchange> exchange, int device, bool one_rank_per_gpu,
-                                                      MakeHeap make_heap, void* context, const Options& options);
+  static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<Exchange> exchange, int device,
+                                                      bool one_rank_per_gpu, MakeHeap make_heap,
+                                                      void* context, const Options& options);
   ~CudaCommunicator() override;
 
   int rank() const override { return rank_; }
   int nranks() const override { return layout_.nranks; }
   const char* backend() const override { return "cuda"; }
   const char* memory() const override { return heap_->kind(); }
-  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream stream,
-                    const CallOptions& options) override;
+  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                    Stream stream, const CallOptions& options) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Status status() const override;
   std::optional<Fault> fault() const override;
@@ -38,14 +40,16 @@ class CudaCommunicator final : public Communicator {
 
   // See runtime/kernel_loop.hpp.
   Status all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
-                         std::uint32_t iterations, std::vector<double>& op_ns, Stream stream, const CallOptions& options);
+                         const LoopPlan& plan, std::vector<double>& op_ns, Stream stream,
+                         const CallOptions& options);
 
  private:
   CudaCommunicator() = default;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   Result<algorithm::cuda::LaunchShape> shape_of(std::size_t count, DataType type, ReduceOp op,
                                                 const CallOptions& options) const;
-  algorithm::cuda::AllReduceArgs args_of(const void* send, void* recv, std::size_t count, const CallOptions& options) const;
+  algorithm::cuda::AllReduceArgs args_of(const void* send, void* recv, std::size_t count,
+                                         const CallOptions& options) const;
 
   int rank_ = 0;
   int device_ = 0;

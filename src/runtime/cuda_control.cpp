@@ -25,7 +25,8 @@ void CUDART_CB retire(void* held) {
 
 }  // namespace
 
-Result<std::shared_ptr<CudaControl>> CudaControl::create(int device, std::uint32_t regions, std::uint32_t initial_epoch) {
+Result<std::shared_ptr<CudaControl>> CudaControl::create(int device, std::uint32_t regions,
+                                                         std::uint32_t initial_epoch) {
   std::shared_ptr<CudaControl> control(new CudaControl);
   control->device_ = device;
   const std::size_t states_bytes = regions * sizeof(algorithm::cuda::RegionStateWords);
@@ -37,7 +38,9 @@ Result<std::shared_ptr<CudaControl>> CudaControl::create(int device, std::uint32
   void* device_view = nullptr;
   NL_TRY_CUDA(cudaHostGetDevicePointer(&device_view, control->host_, 0));
   if (device_view != control->host_) {
-    return failure(Code::unsupported, "pinned host memory has another address on device %d: unified addressing is needed", device);
+    return failure(Code::unsupported,
+                   "pinned host memory has another address on device %d: unified addressing is needed",
+                   device);
   }
   std::vector<algorithm::cuda::RegionStateWords> states(regions);
   for (auto& state : states) state.epoch = initial_epoch;

@@ -1,4 +1,5 @@
-// The memory through which a GPU communicator's kernels and its host talk: epochs, failure words, the fault record.
+// The memory through which a GPU communicator's kernels and its host talk: epochs, failure words, the fault
+// record.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,18 +7,20 @@
 #include <cstdint>
 #include <memory>
 
+#include <nearlight/detail/protocol/fault.hpp>
 #include "algorithm/cuda/all_reduce.hpp"
 #include "base/status.hpp"
-#include <nearlight/detail/protocol/fault.hpp>
 
 namespace nearlight::runtime {
 
-// Shared by the communicator and by every CUDA graph that captured one of its operations: a graph replayed after the
-// communicator is gone still finds its state words (which say "failed": it neither sends nor waits).
+// Shared by the communicator and by every CUDA graph that captured one of its operations: a graph replayed
+// after the communicator is gone still finds its state words (which say "failed": it neither sends nor
+// waits).
 class CudaControl {
  public:
   // On the current device. Epoch words start at `initial_epoch`.
-  static Result<std::shared_ptr<CudaControl>> create(int device, std::uint32_t regions, std::uint32_t initial_epoch);
+  static Result<std::shared_ptr<CudaControl>> create(int device, std::uint32_t regions,
+                                                     std::uint32_t initial_epoch);
   CudaControl(const CudaControl&) = delete;
   ~CudaControl();
 
@@ -34,8 +37,8 @@ class CudaControl {
   // Every later kernel neither sends nor waits. Waits for the device.
   Status close(std::uint32_t regions) const;
 
-  // Keeps `self` alive as long as the graph that `stream` is capturing into, or anything instantiated from it, lives.
-  // Nothing happens when the stream is not capturing.
+  // Keeps `self` alive as long as the graph that `stream` is capturing into, or anything instantiated from
+  // it, lives. Nothing happens when the stream is not capturing.
   static Status retain_for_capture(const std::shared_ptr<CudaControl>& self, cudaStream_t stream);
   // Frees the controls whose last graph is gone. Graph clean-up must not call CUDA, so they wait here.
   static void free_retired();

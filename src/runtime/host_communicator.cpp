@@ -12,19 +12,21 @@ namespace nearlight::runtime {
 
 namespace {
 
-constexpr std::uint32_t kDefaultSlots = 1024;             // 8 KiB of payload a source
+constexpr std::uint32_t kDefaultSlots = 1024;  // 8 KiB of payload a source
 constexpr std::uint32_t kDefaultChunkBytes = 64 * 1024;
 
 Status check_group(const Exchange& exchange) {
   if (exchange.nranks() < 1 || exchange.nranks() > protocol::kMaxRanks) {
-    return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", exchange.nranks(), protocol::kMaxRanks);
+    return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", exchange.nranks(),
+                   protocol::kMaxRanks);
   }
   return {};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchange, std::unique_ptr<Exchange> owned,
+Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchange,
+                                                               std::unique_ptr<Exchange> owned,
                                                                const Options& options) {
   const Deadline deadline = Deadline::after(options.create_timeout);
   NL_TRY(check_group(exchange));
@@ -39,12 +41,13 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16};
   comm->state_.epoch = options.initial_epoch;
-  NL_TRY_ASSIGN(comm->heap_,
-                memory::create_shm_heap(exchange, options.heap_offset + comm->layout_.region_bytes(), deadline));
+  NL_TRY_ASSIGN(comm->heap_, memory::create_shm_heap(
+                                 exchange, options.heap_offset + comm->layout_.region_bytes(), deadline));
   Status watching;
   if (const auto processes = exchange.processes(); processes.size() > 1) {
     auto watch = PeerWatch::start(processes, exchange.rank(), [raw = comm.get()](int peer, pid_t pid) {
-      raw->stop(failure(Code::remote_error, "rank %d: its process %d has ended", peer, static_cast<int>(pid)));
+      raw->stop(
+          failure(Code::remote_error, "rank %d: its process %d has ended", peer, static_cast<int>(pid)));
     });
     watching = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
@@ -62,8 +65,8 @@ route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType ty
   return route::all_reduce(facts(count, type, op));
 }
 
-Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream,
-                                    const CallOptions& options) {
+Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
+                                    ReduceOp op, Stream, const CallOptions& options) {
   if (failed()) return status();
   if (count == 0) return {};
   NL_TRY(check_buffers(send, recv, count, type, op));
@@ -89,7 +92,8 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
       .count = count,
       .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns}};
   algorithm::host::all_reduce(call);
-  // Only this operation's own failure counts here: a peer that ended after it sent everything has not spoilt the result.
+  // Only this operation's own failure counts here: a peer that ended after it sent everything has not spoilt
+  // the result.
   const bool gave_up = exec::HostSpace::load<exec::Order::relaxed, exec::Scope::device>(state_.failed) != 0;
   return gave_up ? status() : Status();
 }
@@ -125,7 +129,8 @@ void HostCommunicator::stop(Status reason) {
       {&abort_, &claim_, &valid_, &record_, static_cast<std::uint64_t>(timeout_.count())}, record);
 }
 
-Result<std::unique_ptr<Communicator>> create_host(std::unique_ptr<Exchange> exchange, const Options& options) {
+Result<std::unique_ptr<Communicator>> create_host(std::unique_ptr<Exchange> exchange,
+                                                  const Options& options) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
   Exchange& borrowed = *exchange;
   return HostCommunicator::create(borrowed, std::move(exchange), options);

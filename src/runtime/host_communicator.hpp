@@ -22,8 +22,8 @@ class HostCommunicator final : public Communicator {
   int nranks() const override { return heap_->view().nranks; }
   const char* backend() const override { return "host"; }
   const char* memory() const override { return heap_->kind(); }
-  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream stream,
-                    const CallOptions& options) override;
+  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                    Stream stream, const CallOptions& options) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Status status() const override;
   std::optional<Fault> fault() const override;
@@ -34,7 +34,9 @@ class HostCommunicator final : public Communicator {
   HostCommunicator() = default;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   void stop(Status reason);
-  bool failed() const { return std::atomic_ref(const_cast<std::uint32_t&>(valid_)).load(std::memory_order_acquire) != 0; }
+  bool failed() const {
+    return std::atomic_ref(const_cast<std::uint32_t&>(valid_)).load(std::memory_order_acquire) != 0;
+  }
 
   std::unique_ptr<Exchange> owned_exchange_;
   std::unique_ptr<memory::Heap> heap_;
@@ -46,8 +48,8 @@ class HostCommunicator final : public Communicator {
   std::uint32_t abort_ = 0, claim_ = 0, valid_ = 0;
   protocol::FaultRecord record_{};
   mutable std::mutex reason_mutex_;
-  Status stop_reason_;                 // why abort_ was set on purpose; guarded by reason_mutex_
-  std::unique_ptr<PeerWatch> watch_;   // last: its thread uses the others
+  Status stop_reason_;                // why abort_ was set on purpose; guarded by reason_mutex_
+  std::unique_ptr<PeerWatch> watch_;  // last: its thread uses the others
 };
 
 }  // namespace nearlight::runtime

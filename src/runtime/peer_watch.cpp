@@ -21,7 +21,10 @@ class PidfdWatch final : public PeerWatch {
  public:
   PidfdWatch(UniqueFd stop, std::vector<UniqueFd> pidfds, std::vector<std::pair<int, pid_t>> peers,
              std::function<void(int, pid_t)> on_death)
-      : stop_(std::move(stop)), pidfds_(std::move(pidfds)), peers_(std::move(peers)), on_death_(std::move(on_death)) {}
+      : stop_(std::move(stop)),
+        pidfds_(std::move(pidfds)),
+        peers_(std::move(peers)),
+        on_death_(std::move(on_death)) {}
 
   ~PidfdWatch() override {
     if (!thread_.joinable()) return;
@@ -76,13 +79,15 @@ Result<std::unique_ptr<PeerWatch>> PeerWatch::start(std::span<const pid_t> proce
     if (static_cast<int>(rank) == own_rank) continue;
     UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, processes[rank], 0)));
     if (!fd && errno == ESRCH) {
-      return failure(Code::remote_error, "rank %zu: its process %d has ended", rank, static_cast<int>(processes[rank]));
+      return failure(Code::remote_error, "rank %zu: its process %d has ended", rank,
+                     static_cast<int>(processes[rank]));
     }
     if (!fd) return system_failure("pidfd_open", errno);
     pidfds.push_back(std::move(fd));
     peers.emplace_back(static_cast<int>(rank), processes[rank]);
   }
-  auto watch = std::make_unique<PidfdWatch>(std::move(stop), std::move(pidfds), std::move(peers), std::move(on_death));
+  auto watch =
+      std::make_unique<PidfdWatch>(std::move(stop), std::move(pidfds), std::move(peers), std::move(on_death));
   NL_TRY(watch->run());
   return std::unique_ptr<PeerWatch>(std::move(watch));
 }

@@ -11,7 +11,8 @@
 
 namespace nearlight::runtime {
 
-// A thread that waits on the pidfds of the other ranks' processes and calls back once, with the first that ended.
+// A thread that waits on the pidfds of the other ranks' processes and calls back once, with the first that
+// ended.
 class PeerWatch {
  public:
   // processes[p]: the process of rank p. on_death(rank, pid) runs on the watching thread.

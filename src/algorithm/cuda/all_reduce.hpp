@@ -1,4 +1,5 @@
-// Launching the one-shot AllReduce kernels. Compiles without nvcc; the kernels are in the .cu files beside it.
+// Launching the one-shot AllReduce kernels. Compiles without nvcc; the kernels are in the .cu files beside
+// it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/status.hpp"
-#include "base/types.hpp"
 #include <nearlight/detail/exec/fn.hpp>
 #include "algorithm/kinds.hpp"
+#include "base/status.hpp"
+#include "base/types.hpp"
 
 namespace nearlight::protocol {
 struct FaultRecord;
@@ -24,31 +25,33 @@ struct RegionStateWords {
 
 // What a kernel gets as its one parameter. Pointers are device addresses.
 struct AllReduceArgs {
-  char* regions;               // rank 0's first region; rank p's lies p * stride further
-  std::size_t stride;          // bytes
-  std::size_t region_bytes;    // from one region to the next
+  char* regions;             // rank 0's first region; rank p's lies p * stride further
+  std::size_t stride;        // bytes
+  std::size_t region_bytes;  // from one region to the next
   std::int32_t rank, nranks;
   std::uint32_t slots, cells;  // see protocol::RegionLayout
+  std::uint32_t first_slot;    // LL: where in each region the message's slots begin
   RegionStateWords* states;    // one a region
   std::uint32_t* abort;        // host-visible, see protocol::Control
   std::uint32_t* claim;
-  std::uint32_t* valid;        // host-visible
+  std::uint32_t* valid;           // host-visible
   protocol::FaultRecord* record;  // host-visible
   std::uint64_t timeout_ns;
   std::uint32_t collective;
-  std::uint32_t delay_point;   // test hook; only read by the delayed kernels
+  std::uint32_t delay_point;  // test hook; only read by the delayed kernels
   std::uint64_t delay_ns;
   const void* send;
   void* recv;
-  std::uint64_t count;         // elements
-  // Loop kernels only: how many operations, and where each CTA's clocks go: [cta][loop_clocks(iterations)].
-  std::uint32_t iterations;
+  std::uint64_t count;  // elements
+  // Loop kernels only: `samples` times `chain` operations, and where each CTA's clocks go:
+  // [cta][loop_clocks(samples)].
+  std::uint32_t samples, chain;
   std::uint64_t* clocks;
 };
 
-// A CTA of a loop kernel writes its SM's cycle counter before the first operation and after each, then the time in ns at
-// the start and at the end.
-NL_HOST_FN constexpr std::size_t loop_clocks(std::uint32_t iterations) { return std::size_t{iterations} + 3; }
+// A CTA of a loop kernel writes its SM's cycle counter before the first sample and after each, then the time
+// in ns at the start and at the end.
+NL_HOST_FN constexpr std::size_t loop_clocks(std::uint32_t samples) { return std::size_t{samples} + 3; }
 
 // How a kernel is chosen and launched.
 struct LaunchShape {
@@ -58,7 +61,7 @@ struct LaunchShape {
   std::uint32_t held;     // LL: 1, 2 or 4 packs a thread (at most max_held(nranks))
   std::uint32_t grid;     // CTAs, at most the number of regions
   std::uint32_t threads;  // a multiple of 32, at most kMaxThreads; LL: threads * held <= slots
-  bool loop = false;      // `iterations` operations in one kernel
+  bool loop = false;      // samples * chain operations in one kernel
   bool delayed = false;   // with test delays: f32 sum only
 };
 

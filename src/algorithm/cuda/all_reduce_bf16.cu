@@ -2,13 +2,6 @@
 
 namespace nearlight::algorithm::cuda {
 
-Kernel pick_bf16(ReduceOp op, int nranks, Protocol protocol_kind, std::uint32_t held, Variant variant) {
-  switch (variant) {
-    case Variant::once: return pick_op<Bf16, Variant::once>(op, nranks, protocol_kind, held);
-    case Variant::loop: return pick_op<Bf16, Variant::loop>(op, nranks, protocol_kind, held);
-    case Variant::delayed: return nullptr;
-  }
-  return nullptr;
-}
+Kernel pick_bf16(const Pick& pick) { return pick_variant<Bf16>(pick); }
 
 }  // namespace nearlight::algorithm::cuda

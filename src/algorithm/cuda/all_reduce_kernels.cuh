@@ -1,9 +1,11 @@
 // The one-shot AllReduce kernels of one element type; each .cu file instantiates one type.
 #pragma once
 
+#include <type_traits>
+
+#include <nearlight/detail/exec/cuda_space.cuh>
 #include "algorithm/cuda/all_reduce.hpp"
 #include "algorithm/one_shot.hpp"
-#include <nearlight/detail/exec/cuda_space.cuh>
 
 namespace nearlight::algorithm::cuda {
 
@@ -17,87 +19,142 @@ static_assert(sizeof(State) == sizeof(RegionStateWords));
 
 // Vectors of 16 bytes that a thread of the simple protocol has in flight: bounded by the registers.
 template <int kMax>
-inline constexpr int kSimpleUnroll = kMax <= 2 ? 4 : kMax <= 4 ? 2 : 1;
-
-template <class T, ReduceOp op, int kMax, Protocol protocol_kind, int kHeld, class Session, class Hooks>
-NL_FN void run_once(Session& session, const AllReduceArgs& args, const Hooks& hooks) {
-  using Math = PackMath<CudaSpace, T, op>;
-  const Share share{exec::cta_index(), exec::cta_count()};
-  const Buffer<CudaSpace, T> input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
-  if constexpr (protocol_kind == Protocol::ll) {
-    one_shot_ll<Math, kMax, kHeld>(session, share, input, output, hooks);
-  } else {
-    one_shot_simple<Math, kMax, kSimpleUnroll<kMax>>(session, share, input, output, hooks);
-  }
-}
+inline constexpr int kSimpleUnroll = kMax <= 2   ? 4
+                                     : kMax <= 4 ? 2
+                                                 : 1;
 
 enum class Variant { once, loop, delayed };
 
-template <class T, ReduceOp op, int kMax, Protocol protocol_kind, int kHeld, Variant variant>
-__global__ void __launch_bounds__(kMaxThreads) all_reduce_one_shot(const __grid_constant__ AllReduceArgs args) {
+template <Variant variant>
+NL_FN auto hooks_of(const AllReduceArgs& args) {
+  if constexpr (variant == Variant::delayed) {
+    return Delay<CudaSpace>{static_cast<DelayPoint>(args.delay_point), args.delay_ns};
+  } else {
+    return NoDelay{};
+  }
+}
+
+// Calls once(), or in a loop kernel args.samples times args.chain times with the clock read in between.
+template <Variant variant, class Once>
+NL_FN void repeat(const AllReduceArgs& args, Once&& once) {
+  if constexpr (variant != Variant::loop) {
+    once();
+  } else {
+    std::uint64_t* const clocks = args.clocks + exec::cta_index() * loop_clocks(args.samples);
+    const bool keeps_time = exec::CtaCoop{}.thread_rank() == 0;
+    if (keeps_time) {
+      clocks[args.samples + 1] = CudaSpace::now_ns();
+      clocks[0] = exec::sm_clock();
+    }
+    for (std::uint32_t sample = 1; sample <= args.samples; ++sample) {
+      for (std::uint32_t i = 0; i < args.chain; ++i) once();
+      if (keeps_time) clocks[sample] = exec::sm_clock();
+    }
+    if (keeps_time) clocks[args.samples + 2] = CudaSpace::now_ns();
+  }
+}
+
+template <class T, ReduceOp op, int kMax, Protocol protocol_kind, int kHeld, bool kOneRound, Variant variant>
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    all_reduce_one_shot(const __grid_constant__ AllReduceArgs args) {
+  using Math = PackMath<CudaSpace, T, op>;
+  using Bufs = Buffer<CudaSpace, T>;
   // The next kernel may take its place on the GPU at once; it waits, as we do, before it touches data.
   exec::allow_dependent_launch();
   const std::uint32_t cta = exec::cta_index();
+  const Share share{cta, exec::cta_count()};
+  const exec::CtaCoop coop;
   const protocol::RegionLayout layout{args.nranks, args.slots, args.cells};
   const Region<kMax> region(args.regions + cta * args.region_bytes, args.stride, args.rank, layout);
-  const protocol::Control<CudaSpace> control{args.abort, args.claim, args.valid, args.record, args.timeout_ns};
-  // The kernel before may still be writing the input, the epoch and the output's readers may still be reading.
-  exec::wait_for_previous_kernel();
-  protocol::Session session(region, exec::CtaCoop{}, reinterpret_cast<State*>(args.states)[cta], control, cta,
-                            args.collective);
-  if constexpr (variant == Variant::once) {
-    run_once<T, op, kMax, protocol_kind, kHeld>(session, args, NoDelay{});
-  } else if constexpr (variant == Variant::delayed) {
-    run_once<T, op, kMax, protocol_kind, kHeld>(
-        session, args, Delay<CudaSpace>{static_cast<DelayPoint>(args.delay_point), args.delay_ns});
+  const protocol::Control<CudaSpace> control{args.abort, args.claim, args.valid, args.record,
+                                             args.timeout_ns};
+  const Bufs input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
+  State& state = reinterpret_cast<State*>(args.states)[cta];
+  const auto hooks = hooks_of<variant>(args);
+
+  if constexpr (protocol_kind == Protocol::ll) {
+    OneShotLl<Math, kMax, kHeld, Region<kMax>, Bufs> work(region, coop.thread_rank(), coop.size(), share,
+                                                          input, output, args.first_slot);
+    // The kernel before may still be writing the input and the epoch, and reading what we are about to write.
+    exec::wait_for_previous_kernel(work.addresses());
+    protocol::Session session(region, coop, state, control, cta, args.collective);
+    repeat<variant>(args, [&] {
+      if constexpr (kOneRound) {
+        work.run_one_round(session, hooks);
+      } else {
+        work.run(session, hooks);
+      }
+    });
+    session.close();
   } else {
-    std::uint64_t* const clocks = args.clocks + cta * loop_clocks(args.iterations);
-    const bool keeps_time = session.coop().thread_rank() == 0;
-    if (keeps_time) {
-      clocks[args.iterations + 1] = CudaSpace::now_ns();
-      clocks[0] = exec::sm_clock();
-    }
-    for (std::uint32_t i = 1; i <= args.iterations; ++i) {
-      run_once<T, op, kMax, protocol_kind, kHeld>(session, args, NoDelay{});
-      if (keeps_time) clocks[i] = exec::sm_clock();
-    }
-    if (keeps_time) clocks[args.iterations + 2] = CudaSpace::now_ns();
+    exec::wait_for_previous_kernel();
+    protocol::Session session(region, coop, state, control, cta, args.collective);
+    repeat<variant>(args, [&] {
+      one_shot_simple<Math, kMax, kSimpleUnroll<kMax>>(session, share, input, output, hooks);
+    });
+    session.close();
   }
-  session.close();
 }
 
 using Kernel = void (*)(const AllReduceArgs);
 
+// Which of the kernels of one type. `one_round`: the message fits the slots of the grid; such a kernel has no
+// loop and so more registers for what counts.
+struct Pick {
+  ReduceOp op;
+  int nranks;
+  Protocol protocol;
+  std::uint32_t held;
+  bool one_round;
+  Variant variant;
+};
+
 // null when there is no such kernel (a held count that the number of ranks does not allow).
 template <class T, ReduceOp op, int kMax, Variant variant>
-Kernel pick_shape(Protocol protocol_kind, std::uint32_t held) {
-  if (protocol_kind == Protocol::simple) return all_reduce_one_shot<T, op, kMax, Protocol::simple, 0, variant>;
-  if (held == 1) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 1, variant>;
+Kernel pick_shape(const Pick& pick) {
+  if (pick.protocol == Protocol::simple)
+    return all_reduce_one_shot<T, op, kMax, Protocol::simple, 0, false, variant>;
+  if (pick.held == 1 && pick.one_round)
+    return all_reduce_one_shot<T, op, kMax, Protocol::ll, 1, true, variant>;
+  if (pick.held == 1) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 1, false, variant>;
   if constexpr (variant == Variant::once && kMax <= 4) {
-    if (held == 2) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 2, variant>;
+    if (pick.held == 2) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 2, false, variant>;
   }
   if constexpr (variant == Variant::once && kMax <= 2) {
-    if (held == 4) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 4, variant>;
+    if (pick.held == 4) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 4, false, variant>;
   }
   return nullptr;
 }
 
 template <class T, ReduceOp op, Variant variant>
-Kernel pick_ranks(int nranks, Protocol protocol_kind, std::uint32_t held) {
-  if (nranks <= 2) return pick_shape<T, op, 2, variant>(protocol_kind, held);
-  if (nranks <= 4) return pick_shape<T, op, 4, variant>(protocol_kind, held);
-  return pick_shape<T, op, 8, variant>(protocol_kind, held);
+Kernel pick_ranks(const Pick& pick) {
+  if (pick.nranks <= 2) return pick_shape<T, op, 2, variant>(pick);
+  if (pick.nranks <= 4) return pick_shape<T, op, 4, variant>(pick);
+  return pick_shape<T, op, 8, variant>(pick);
 }
 
-template <class T, Variant variant>
-Kernel pick_op(ReduceOp op, int nranks, Protocol protocol_kind, std::uint32_t held) {
-  return op == ReduceOp::sum ? pick_ranks<T, ReduceOp::sum, variant>(nranks, protocol_kind, held)
-                             : pick_ranks<T, ReduceOp::max, variant>(nranks, protocol_kind, held);
+template <class T>
+Kernel pick_variant(const Pick& pick) {
+  const bool sum = pick.op == ReduceOp::sum;
+  switch (pick.variant) {
+    case Variant::once:
+      return sum ? pick_ranks<T, ReduceOp::sum, Variant::once>(pick)
+                 : pick_ranks<T, ReduceOp::max, Variant::once>(pick);
+    case Variant::loop:
+      return sum ? pick_ranks<T, ReduceOp::sum, Variant::loop>(pick)
+                 : pick_ranks<T, ReduceOp::max, Variant::loop>(pick);
+    case Variant::delayed:
+      if constexpr (std::is_same_v<T, float>) {
+        if (sum) return pick_shape<T, ReduceOp::sum, 8, Variant::delayed>(pick);
+      }
+      return nullptr;
+  }
+  return nullptr;
 }
 
 // One function a type, each in its own .cu file.
-Kernel pick_f32(ReduceOp op, int nranks, Protocol protocol_kind, std::uint32_t held, Variant variant);
-Kernel pick_bf16(ReduceOp op, int nranks, Protocol protocol_kind, std::uint32_t held, Variant variant);
-Kernel pick_i32(ReduceOp op, int nranks, Protocol protocol_kind, std::uint32_t held, Variant variant);
+Kernel pick_f32(const Pick& pick);
+Kernel pick_bf16(const Pick& pick);
+Kernel pick_i32(const Pick& pick);
 
 }  // namespace nearlight::algorithm::cuda

@@ -9,11 +9,14 @@ Status cuda_failure(const char* call, cudaError_t error) {
   return failure(Code::cuda_error, "%s: %s", call, cudaGetErrorString(error));
 }
 
-Kernel pick(DataType type, ReduceOp op, int nranks, Protocol protocol_kind, std::uint32_t held, Variant variant) {
+Kernel pick_type(DataType type, const Pick& pick) {
   switch (type) {
-    case DataType::f32: return pick_f32(op, nranks, protocol_kind, held, variant);
-    case DataType::bf16: return pick_bf16(op, nranks, protocol_kind, held, variant);
-    case DataType::i32: return pick_i32(op, nranks, protocol_kind, held, variant);
+    case DataType::f32:
+      return pick_f32(pick);
+    case DataType::bf16:
+      return pick_bf16(pick);
+    case DataType::i32:
+      return pick_i32(pick);
   }
   return nullptr;
 }
@@ -22,11 +25,17 @@ Kernel pick(DataType type, ReduceOp op, int nranks, Protocol protocol_kind, std:
 
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream) {
   const Variant variant = shape.loop ? Variant::loop : shape.delayed ? Variant::delayed : Variant::once;
-  const Kernel kernel = pick(shape.type, shape.op, args.nranks, shape.protocol, shape.held, variant);
+  const std::uint64_t packs =
+      (args.count * size_of(shape.type) + sizeof(exec::Pack) - 1) / sizeof(exec::Pack);
+  const bool one_round = packs <= std::uint64_t{shape.grid} * shape.threads;
+  const Kernel kernel =
+      pick_type(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, one_round, variant});
   if (kernel == nullptr) {
-    return failure(Code::invalid_argument, "no kernel for %s %s, %s, %u packs a thread, %d ranks%s", name_of(shape.type),
-                   name_of(shape.op), name_of(shape.protocol), shape.held, args.nranks,
-                   shape.delayed ? ", with delays" : shape.loop ? ", in a loop" : "");
+    return failure(Code::invalid_argument, "no kernel for %s %s, %s, %u packs a thread, %d ranks%s",
+                   name_of(shape.type), name_of(shape.op), name_of(shape.protocol), shape.held, args.nranks,
+                   shape.delayed ? ", with delays"
+                   : shape.loop  ? ", in a loop"
+                                 : "");
   }
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(shape.grid);
@@ -48,12 +57,16 @@ Status preload() {
       for (const int nranks : {2, 4, 8}) {
         for (const Variant variant : {Variant::once, Variant::loop, Variant::delayed}) {
           for (const std::uint32_t held : {0u, 1u, 2u, 4u}) {
-            const Protocol protocol_kind = held == 0 ? Protocol::simple : Protocol::ll;
-            const Kernel kernel = pick(type, op, nranks, protocol_kind, held, variant);
-            if (kernel == nullptr) continue;
-            cudaFuncAttributes attributes{};
-            const cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
-            if (error != cudaSuccess) return cuda_failure("cudaFuncGetAttributes of an AllReduce kernel", error);
+            for (const bool one_round : {false, true}) {
+              const Protocol protocol_kind = held == 0 ? Protocol::simple : Protocol::ll;
+              const Kernel kernel = pick_type(type, {op, nranks, protocol_kind, held, one_round, variant});
+              if (kernel == nullptr) continue;
+              cudaFuncAttributes attributes{};
+              const cudaError_t error =
+                  cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+              if (error != cudaSuccess)
+                return cuda_failure("cudaFuncGetAttributes of an AllReduce kernel", error);
+            }
           }
         }
       }

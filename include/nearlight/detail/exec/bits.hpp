@@ -26,4 +26,28 @@ NL_FN std::uint64_t join_halves(std::uint32_t low, std::uint32_t high) {
   return static_cast<std::uint64_t>(high) << 32 | low;
 }
 
+// Has the value worked out here, once, and kept: without it the GPU compiler computes addresses and
+// conditions anew, from the kernel's parameters, at the very place where every cycle counts.
+template <class T>
+NL_FN void keep(T*& pointer) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(pointer));
+#else
+  (void)pointer;
+#endif
+}
+NL_FN void keep(std::uint32_t& value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(value));
+#else
+  (void)value;
+#endif
+}
+
+// The address as a number; for wait_for_previous_kernel().
+template <class T>
+NL_FN std::uint64_t address_bits(T* pointer) {
+  return reinterpret_cast<std::uint64_t>(pointer);
+}
+
 }  // namespace nearlight::exec

@@ -1,7 +1,8 @@
-// The two concepts a protocol is written against: where it executes (ExecSpace) and by how many threads (Coop).
+// The two concepts a protocol is written against: where it executes (ExecSpace) and by how many threads
+// (Coop).
 //
-// A protocol names patterns (a line that carries its own arrival, a flag that publishes plain payload), not fences:
-// the host cannot promise 16-byte atomicity, and the checkers must see every ordering.
+// A protocol names patterns (a line that carries its own arrival, a flag that publishes plain payload), not
+// fences: the host cannot promise 16-byte atomicity, and the checkers must see every ordering.
 #pragma once
 
 #include <concepts>
@@ -13,8 +14,9 @@ namespace nearlight::exec {
 enum class Order { relaxed, acquire, release };
 enum class Scope { block, device, system };
 
-// A group of threads that run one protocol call together. NCCL's ncclCoopCta and ncclCoopWarp satisfy it unchanged.
-// Optional: `bool sync_any(bool)`, a sync that tells whether any thread said true; where it is missing, a sync and a load serve.
+// A group of threads that run one protocol call together. NCCL's ncclCoopCta and ncclCoopWarp satisfy it
+// unchanged. Optional: `bool sync_any(bool)`, a sync that tells whether any thread said true; where it is
+// missing, a sync and a load serve.
 template <class C>
 concept Coop = requires(C coop, const C const_coop) {
   { const_coop.thread_rank() } -> std::convertible_to<int>;
@@ -30,13 +32,15 @@ struct alignas(16) Vec {
 };
 
 template <class S>
-concept ExecSpace = requires(typename S::Line& line, const typename S::Line& const_line, typename S::Word& word,
-                             const typename S::Word& const_word, typename S::Cell& cell,
-                             const typename S::Cell& const_cell, Pack pack, const Vec& vec, std::uint32_t value,
-                             Pack& out, std::uint32_t& seen, std::uint32_t spins) {
+concept ExecSpace = requires(typename S::Line& line, const typename S::Line& const_line,
+                             typename S::Word& word, const typename S::Word& const_word,
+                             typename S::Cell& cell, const typename S::Cell& const_cell, Pack pack,
+                             const Vec& vec, std::uint32_t value, Pack& out, std::uint32_t& seen,
+                             std::uint32_t spins) {
   // Line: 8 bytes of payload that carry their own arrival. Stores pack and flag, relaxed, system scope.
   S::store_line(line, pack, value);
-  // True only when `out` is the pack that was stored with exactly this flag. `seen` is a flag found in the line.
+  // True only when `out` is the pack that was stored with exactly this flag. `seen` is a flag found in the
+  // line.
   { S::try_load_line(const_line, value, out, seen) } -> std::same_as<bool>;
   // Word: a flag. Plain payload written before a release store is seen after the acquire load that reads it.
   S::template store<Order::release, Scope::system>(word, value);
@@ -52,6 +56,11 @@ concept ExecSpace = requires(typename S::Line& line, const typename S::Line& con
   S::relax(spins);
   // Nanoseconds of a clock that all threads of this rank share; in a model, a count of calls.
   { S::now_ns() } -> std::convertible_to<std::uint64_t>;
+  // Threads that execute in step, in runs of neighbouring ranks of the group (a warp); 1 where every thread
+  // is on its own.
+  { S::kLockstep } -> std::convertible_to<int>;
+  // Whether all of them say true; all of them call it.
+  { S::all_in_lockstep(true) } -> std::same_as<bool>;
   // Polls between two looks at the clock and the abort word: looking costs more than polling.
   { S::kPollsPerCheck } -> std::convertible_to<std::uint32_t>;
   // The epoch after which numbering starts again at kFirstWrapped; smaller in a model.

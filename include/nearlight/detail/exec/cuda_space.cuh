@@ -1,4 +1,5 @@
-// The GPU as an execution space: PTX for sm_70 and later; 16-byte vector accesses, system scope, relaxed unless named otherwise.
+// The GPU as an execution space: PTX for sm_70 and later; 16-byte vector accesses, system scope, relaxed
+// unless named otherwise.
 //
 // PTX promises no atomicity beyond 8 bytes, so a line carries its flag in each 8-byte half.
 #pragma once
@@ -87,11 +88,14 @@ struct CudaSpace {
     return value;
   }
 
-  // The rank's own buffers. Device scope so that a load is served by L2: the kernel before may have written the data
-  // from another SM while this one was already resident (programmatic dependent launch).
+  // The rank's own buffers. Device scope so that a load is served by L2: the kernel before may have written
+  // the data from another SM while this one was already resident (programmatic dependent launch).
   static NL_FN Pack load_pack(const void* aligned8) {
     std::uint32_t low, high;
-    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(low), "=r"(high) : "l"(aligned8) : "memory");
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(low), "=r"(high)
+                 : "l"(aligned8)
+                 : "memory");
     return join_halves(low, high);
   }
   static NL_FN Vec load_vec(const void* aligned16) {
@@ -117,6 +121,9 @@ struct CudaSpace {
     store_cell(*static_cast<Cell*>(aligned16), value);
   }
 
+  static constexpr int kLockstep = 32;
+  static NL_FN bool all_in_lockstep(bool mine) { return __all_sync(0xffffffffu, mine) != 0; }
+
   static NL_FN void fence_system() { __threadfence_system(); }
   static NL_FN void relax(std::uint32_t) {}
 
@@ -140,7 +147,13 @@ struct CudaSpace {
 struct CtaCoop {
   NL_FN int thread_rank() const { return static_cast<int>(threadIdx.x); }
   NL_FN int size() const { return static_cast<int>(blockDim.x); }
-  NL_FN void sync() { __syncthreads(); }
+  NL_FN void sync() {
+    if (blockDim.x == 32) {
+      __syncwarp();  // one warp: the same guarantees, cheaper
+    } else {
+      __syncthreads();
+    }
+  }
   NL_FN bool sync_any(bool mine) { return __syncthreads_or(mine) != 0; }
 };
 
@@ -159,9 +172,18 @@ NL_FN std::uint64_t sm_clock() {
   return now;
 }
 
-// Programmatic dependent launch. The kernel after this one may become resident; what it reads is not released by this.
+// Programmatic dependent launch. The kernel after this one may become resident; what it reads is not released
+// by this.
 NL_FN void allow_dependent_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-// Returns when every kernel before has finished and its writes are seen. Nothing another kernel writes may be read before.
+// Returns when every kernel before has finished and its writes are seen. Nothing another kernel writes may be
+// read before.
 NL_FN void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// The same, but not before `addresses` (any of them or-ed together, never 0) are known: what leads to them is
+// then computed while the kernel before still runs. Without this hold the assembler moves the wait in front
+// of all arithmetic.
+NL_FN void wait_for_previous_kernel(std::uint64_t addresses) {
+  asm volatile("{ .reg .pred known; setp.ne.u64 known, %0, 0; @known griddepcontrol.wait; }" ::"l"(addresses)
+               : "memory");
+}
 
 }  // namespace nearlight::exec

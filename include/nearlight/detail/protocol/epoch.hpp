@@ -1,5 +1,5 @@
-// Epochs number the uses of a region. Flag 0 means "never written", so an epoch is never 0; banks alternate by parity, so
-// numbering goes on after the last (odd) epoch with the first even one.
+// Epochs number the uses of a region. Flag 0 means "never written", so an epoch is never 0; banks alternate
+// by parity, so numbering goes on after the last (odd) epoch with the first even one.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ NL_FN constexpr std::uint32_t next_epoch(std::uint32_t epoch) {
 
 NL_FN constexpr int bank_of(std::uint32_t epoch) { return static_cast<int>(epoch & 1u); }
 
-// The epochs at whose end a bank is cleared (two) or the peer's clearing must be ordered before our next store (the third).
+// The epochs at whose end a bank is cleared (two) or the peer's clearing must be ordered before our next
+// store (the third).
 template <class S>
 NL_FN constexpr bool touches_wrap(std::uint32_t epoch) {
   return epoch >= S::kLastEpoch - 1 || epoch == kFirstWrapped;

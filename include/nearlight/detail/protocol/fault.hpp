@@ -1,4 +1,5 @@
-// The first failure of a communicator, written once where the host can read it, even after a GPU rank stopped.
+// The first failure of a communicator, written once where the host can read it, even after a GPU rank
+// stopped.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct FaultRecord {
   std::uint32_t expected;    // flag value waited for
   std::uint32_t seen;        // flag value found instead
   std::uint32_t reserved;
-  std::uint64_t time_ns;     // S::now_ns() when it was noticed
+  std::uint64_t time_ns;  // S::now_ns() when it was noticed
 };
 
 // Where a rank reports, and what it must obey. `claim` is private to the rank; the others are host-visible.
@@ -32,7 +33,7 @@ struct Control {
   typename S::Word* claim = nullptr;  // 0 until a thread takes the right to write `record`
   typename S::Word* valid = nullptr;  // 1 once `record` is whole
   FaultRecord* record = nullptr;
-  std::uint64_t timeout_ns = 0;       // of one wait
+  std::uint64_t timeout_ns = 0;  // of one wait
 };
 
 // Writes the record if it is the first, and makes every other wait of this rank end.

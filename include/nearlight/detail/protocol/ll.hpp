@@ -1,11 +1,14 @@
-// LL: 8 bytes of payload a line, each with its arrival flag beside it. Any data, no reset, no fence: the flag is the epoch.
+// LL: 8 bytes of payload a line, each with its arrival flag beside it. Any data, no reset, no fence: the flag
+// is the epoch.
 //
-// Orderings: none but the line's own contract ("true means this is the pack of this epoch"). [L1] store_line pairs with
-// [L2] try_load_line of the same line and epoch. Reuse of a line is ordered by the session's rule (E1).
+// Orderings: none but the line's own contract ("true means this is the pack of this epoch"). [L1] store_line
+// pairs with [L2] try_load_line of the same line and epoch. Reuse of a line is ordered by the session's rule
+// (E1).
 #pragma once
 
 #include <cstdint>
 
+#include <nearlight/detail/exec/bits.hpp>
 #include <nearlight/detail/exec/concepts.hpp>
 #include <nearlight/detail/exec/fn.hpp>
 #include <nearlight/detail/protocol/epoch.hpp>
@@ -30,9 +33,11 @@ NL_FN void ll_broadcast(const V& view, std::uint32_t slot, exec::Pack pack, std:
 // The rank that stands at place `index` when one's own rank is left out.
 NL_FN constexpr int other_rank(int index, int rank) { return index < rank ? index : index + 1; }
 
-// One look at `slot` from every other rank. True when all have arrived; then packs[i] is the one of other_rank(i, rank).
+// One look at `slot` from every other rank. True when all have arrived; then packs[i] is the one of
+// other_rank(i, rank).
 template <int kMax, RegionView V>
-NL_FN bool ll_try_gather(const V& view, std::uint32_t slot, std::uint32_t epoch, exec::Pack (&packs)[kMax - 1]) {
+NL_FN bool ll_try_gather(const V& view, std::uint32_t slot, std::uint32_t epoch,
+                         exec::Pack (&packs)[kMax - 1]) {
   const int bank = bank_of(epoch);
   bool all = true;
   NL_UNROLL
@@ -40,11 +45,63 @@ NL_FN bool ll_try_gather(const V& view, std::uint32_t slot, std::uint32_t epoch,
     if (i >= view.nranks() - 1) break;
     std::uint32_t seen;
     // Not short-circuited: all the loads are in flight together.
-    all &= V::Space::try_load_line(view.line(view.rank(), bank, other_rank(i, view.rank()), slot), epoch, packs[i],
+    all &= V::Space::try_load_line(view.line(view.rank(), bank, other_rank(i, view.rank()), slot), epoch,
+                                   packs[i],
                                    seen);  // [L2]
   }
   return all;
 }
+
+// One slot's lines to and from every other rank. For two ranks their addresses in both banks are worked out
+// on construction, so that a group can do it before it has to know the epoch.
+template <int kMax, RegionView V>
+class LlSlot {
+ public:
+  NL_FN LlSlot(const V& view, std::uint32_t slot) : view_(view), slot_(slot) {
+    if constexpr (kMax == 2) {
+      const int rank = view.rank(), peer = 1 - rank;
+      for (int bank = 0; bank < kBanks; ++bank) {
+        to_[bank] = &view.line(peer, bank, rank, slot);
+        from_[bank] = &view.line(rank, bank, peer, slot);
+        exec::keep(to_[bank]);
+        exec::keep(from_[bank]);
+      }
+    }
+  }
+
+  // All its addresses or-ed together; 0 where none was worked out.
+  NL_FN std::uint64_t addresses() const {
+    if constexpr (kMax == 2) {
+      return exec::address_bits(to_[0]) | exec::address_bits(to_[1]) | exec::address_bits(from_[0]) |
+             exec::address_bits(from_[1]);
+    }
+    return 0;
+  }
+
+  // As ll_broadcast and ll_try_gather of this slot.
+  NL_FN void broadcast(exec::Pack pack, std::uint32_t epoch) const {
+    if constexpr (kMax == 2) {
+      V::Space::store_line(bank_of(epoch) == 0 ? *to_[0] : *to_[1], pack, epoch);  // [L1]
+    } else {
+      ll_broadcast<kMax>(view_, slot_, pack, epoch);
+    }
+  }
+  NL_FN bool try_gather(std::uint32_t epoch, exec::Pack (&packs)[kMax - 1]) const {
+    if constexpr (kMax == 2) {
+      std::uint32_t seen;
+      return V::Space::try_load_line(bank_of(epoch) == 0 ? *from_[0] : *from_[1], epoch, packs[0],
+                                     seen);  // [L2]
+    } else {
+      return ll_try_gather<kMax>(view_, slot_, epoch, packs);
+    }
+  }
+
+ private:
+  V view_;
+  std::uint32_t slot_;
+  typename V::Space::Line* to_[kBanks];
+  typename V::Space::Line* from_[kBanks];
+};
 
 // Which source is missing at `slot`, for the fault record: -1 when all have arrived by now.
 template <RegionView V>
@@ -53,7 +110,8 @@ NL_COLD_FN int ll_missing(V view, std::uint32_t slot, std::uint32_t epoch, std::
   for (int source = 0; source < view.nranks(); ++source) {
     exec::Pack pack;
     if (source == view.rank()) continue;
-    if (!V::Space::try_load_line(view.line(view.rank(), bank_of(epoch), source, slot), epoch, pack, seen)) return source;
+    if (!V::Space::try_load_line(view.line(view.rank(), bank_of(epoch), source, slot), epoch, pack, seen))
+      return source;
   }
   return -1;
 }

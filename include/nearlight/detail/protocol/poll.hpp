@@ -1,4 +1,5 @@
-// The only way to wait: poll a predicate until it holds, the time is over or the communicator is told to stop.
+// The only way to wait: poll a predicate until it holds, the time is over or the communicator is told to
+// stop.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +10,48 @@
 
 namespace nearlight::protocol {
 
-// Calls `attempt` until it returns true. The clock starts at the first check, after kPollsPerCheck polls, so a wait that is
-// short never reads it.
+// Looks at the abort word and the clock; `ok` means: go on. The clock starts at the first look, so a wait
+// that is short never reads it.
+template <exec::ExecSpace S>
+NL_FN Wait check_limits(const Control<S>& control, std::uint64_t& started_ns) {
+  if (control.abort != nullptr &&
+      S::template load<exec::Order::relaxed, exec::Scope::system>(*control.abort) != 0) {
+    return Wait::aborted;
+  }
+  const std::uint64_t now_ns = S::now_ns();
+  if (started_ns == 0) started_ns = now_ns;
+  return now_ns - started_ns >= control.timeout_ns ? Wait::timeout : Wait::ok;
+}
+
+// Calls `attempt` until it returns true; looks at the limits after every kPollsPerCheck polls.
 template <exec::ExecSpace S, class Attempt>
 NL_FN Wait poll(const Control<S>& control, Attempt&& attempt) {
   std::uint64_t started_ns = 0;
-  for (std::uint32_t polls = 1;; ++polls) {
-    if (attempt()) return Wait::ok;
-    S::relax(polls);
-    if (polls % S::kPollsPerCheck != 0) continue;
-    if (control.abort != nullptr &&
-        S::template load<exec::Order::relaxed, exec::Scope::system>(*control.abort) != 0) {
-      return Wait::aborted;
+  for (std::uint32_t checks = 0;; ++checks) {
+    NL_NO_UNROLL
+    for (std::uint32_t polls = 0; polls < S::kPollsPerCheck; ++polls) {
+      if (attempt()) return Wait::ok;
+      S::relax(checks * S::kPollsPerCheck + polls);
     }
-    const std::uint64_t now_ns = S::now_ns();
-    if (started_ns == 0) started_ns = now_ns;
-    if (now_ns - started_ns >= control.timeout_ns) return Wait::timeout;
+    if (const Wait limit = check_limits(control, started_ns); limit != Wait::ok) return limit;
+  }
+}
+
+// The same for threads in lockstep (S::kLockstep of them, all calling): they leave together, with the same
+// outcome, when the attempts of all of them hold in one look, so a false attempt of one makes all of them
+// look again.
+template <exec::ExecSpace S, class Attempt>
+NL_FN Wait poll_in_lockstep(const Control<S>& control, Attempt&& attempt) {
+  std::uint64_t started_ns = 0;
+  for (std::uint32_t checks = 0;; ++checks) {
+    NL_NO_UNROLL
+    for (std::uint32_t polls = 0; polls < S::kPollsPerCheck; ++polls) {
+      if (S::all_in_lockstep(attempt())) return Wait::ok;
+      S::relax(checks * S::kPollsPerCheck + polls);
+    }
+    const Wait limit = check_limits(control, started_ns);
+    if (!S::all_in_lockstep(limit != Wait::aborted)) return Wait::aborted;
+    if (!S::all_in_lockstep(limit != Wait::timeout)) return Wait::timeout;
   }
 }
 

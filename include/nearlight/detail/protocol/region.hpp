@@ -1,12 +1,14 @@
-// A region: the part of every rank's scratch that belongs to one CTA index (on the CPU: to the rank's one driver).
+// A region: the part of every rank's scratch that belongs to one CTA index (on the CPU: to the rank's one
+// driver).
 //
 //   flags    [bank 2][source rank]          one 128-byte line each, for the simple protocol
 //   lines    [bank 2][source rank][slot]    16 bytes each, for LL
 //   payload  [bank 2][source rank][cell]    16 bytes each, for the simple protocol
 //
-// The places depend on the number of ranks and on the configured sizes only, never on a message: a flag that moved with the
-// message size would be overwritten by another message's payload. LL lines and payload share no byte for the same reason.
-// The epoch and the failure word are the rank's own and lie outside (RegionState).
+// The places depend on the number of ranks and on the configured sizes only, never on a message: a flag that
+// moved with the message size would be overwritten by another message's payload. LL lines and payload share
+// no byte for the same reason. The epoch and the failure word are the rank's own and lie outside
+// (RegionState).
 #pragma once
 
 #include <cstddef>
@@ -26,9 +28,15 @@ struct RegionLayout {
   std::uint32_t slots = 0;  // LL lines per bank and source
   std::uint32_t cells = 0;  // 16-byte payload cells per bank and source
 
-  NL_HOST_FN std::size_t flags_bytes() const { return kFlagStride * kBanks * static_cast<std::size_t>(nranks); }
-  NL_HOST_FN std::size_t lines_bytes() const { return std::size_t{16} * kBanks * static_cast<std::size_t>(nranks) * slots; }
-  NL_HOST_FN std::size_t payload_bytes() const { return std::size_t{16} * kBanks * static_cast<std::size_t>(nranks) * cells; }
+  NL_HOST_FN std::size_t flags_bytes() const {
+    return kFlagStride * kBanks * static_cast<std::size_t>(nranks);
+  }
+  NL_HOST_FN std::size_t lines_bytes() const {
+    return std::size_t{16} * kBanks * static_cast<std::size_t>(nranks) * slots;
+  }
+  NL_HOST_FN std::size_t payload_bytes() const {
+    return std::size_t{16} * kBanks * static_cast<std::size_t>(nranks) * cells;
+  }
   NL_HOST_FN std::size_t region_bytes() const {
     return (flags_bytes() + lines_bytes() + payload_bytes() + kFlagStride - 1) / kFlagStride * kFlagStride;
   }
@@ -70,16 +78,19 @@ class FlatRegion {
     return *reinterpret_cast<typename S::Word*>(of(peer) + kFlagStride * row(bank, source));
   }
   NL_FN typename S::Line& line(int peer, int bank, int source, std::uint32_t slot) const {
-    return reinterpret_cast<typename S::Line*>(of(peer) + layout_.flags_bytes())[row(bank, source) * layout_.slots + slot];
+    return reinterpret_cast<typename S::Line*>(
+        of(peer) + layout_.flags_bytes())[row(bank, source) * layout_.slots + slot];
   }
   NL_FN typename S::Cell& cell(int peer, int bank, int source, std::uint32_t index) const {
-    return reinterpret_cast<typename S::Cell*>(of(peer) + layout_.flags_bytes() +
-                                               layout_.lines_bytes())[row(bank, source) * layout_.cells + index];
+    return reinterpret_cast<typename S::Cell*>(
+        of(peer) + layout_.flags_bytes() + layout_.lines_bytes())[row(bank, source) * layout_.cells + index];
   }
 
  private:
   NL_FN char* of(int peer) const { return base_ + static_cast<std::size_t>(peer) * stride_; }
-  NL_FN std::size_t row(int bank, int source) const { return static_cast<std::size_t>(bank * nranks() + source); }
+  NL_FN std::size_t row(int bank, int source) const {
+    return static_cast<std::size_t>(bank * nranks() + source);
+  }
 
   char* base_;
   std::size_t stride_;

@@ -1,8 +1,12 @@
 // One group's hold on its region while it runs collectives: the epoch lives in a register from open to close.
 //
-// The rule that makes two banks enough (checked by the model tests): a thread stores for epoch e+1 only after every thread of
-// its group has finished reading epoch e, and in every epoch every rank hears from every other. Then whoever hears a peer's
-// epoch e+1 knows that the peer has read everything of epoch e, and may overwrite that bank for epoch e+2.
+// The rule that makes two banks enough (checked by the model tests): a thread stores for epoch e+1 only after
+// every thread of its group has finished reading epoch e, and in every epoch every rank hears from every
+// other. Then whoever hears a peer's epoch e+1 knows that the peer has read everything of epoch e, and may
+// overwrite that bank for epoch e+2.
+//
+// Sessions of one region are ordered by the caller: all threads of the group have closed one before any of
+// them opens the next (on the GPU the boundary between two kernels does it).
 #pragma once
 
 #include <concepts>
@@ -17,7 +21,8 @@
 
 namespace nearlight::protocol {
 
-// The rank's own memory, one a region, shared by every collective and protocol that uses the region. Zeroed at creation.
+// The rank's own memory, one a region, shared by every collective and protocol that uses the region. Zeroed
+// at creation.
 template <class S>
 struct alignas(16) RegionState {
   typename S::Word epoch;   // the last one used
@@ -31,8 +36,8 @@ class Session {
   using Space = typename V::Space;
 
   // `region`: index of the region, for fault records; `collective`: likewise.
-  NL_FN Session(const V& view, C coop, RegionState<Space>& state, const Control<Space>& control, std::uint32_t region,
-                std::uint32_t collective)
+  NL_FN Session(const V& view, C coop, RegionState<Space>& state, const Control<Space>& control,
+                std::uint32_t region, std::uint32_t collective)
       : view_(view), coop_(coop), state_(state), control_(control), region_(region), collective_(collective) {
     // Written by the kernel before (or by the host): a relaxed load is enough, the kernel boundary orders it.
     epoch_ = Space::template load<exec::Order::relaxed, exec::Scope::device>(state_.epoch);
@@ -44,12 +49,17 @@ class Session {
   NL_FN const V& view() const { return view_; }
   NL_FN C& coop() { return coop_; }
   NL_FN std::uint32_t epoch() const { return epoch_; }
-  // This thread has given up, or the communicator had failed before: nothing may be sent, nothing is waited for.
+  // This thread has given up, or the communicator had failed before: nothing may be sent, nothing is waited
+  // for.
   NL_FN bool failed() const { return failed_ != 0; }
 
-  // The next epoch. From the second on the group first makes sure that all its threads are done with the one before.
+  // The next epoch. From the second on the group first makes sure that all its threads are done with the one
+  // before.
   NL_FN std::uint32_t begin_epoch() {
-    if (used_) finish_epoch();
+    if (used_) {
+      coop_.sync();  // [E1]: every read of the epoch before < sync < every store of the next
+      if (touches_wrap<Space>(epoch_)) wrap(view_, coop_, epoch_, failed_ != 0);
+    }
     used_ = true;
     epoch_ = next_epoch<Space>(epoch_);
     return epoch_;
@@ -60,7 +70,51 @@ class Session {
   template <class Attempt, class Blame>
   NL_FN bool wait(Attempt&& attempt, Blame&& blame) {
     if (failed_ != 0) return false;
-    const Wait outcome = poll<Space>(control_, attempt);
+    return settle(poll<Space>(control_, attempt), blame);
+  }
+  // The same for the threads that run in lockstep with this one: all of them call it, all leave it together,
+  // and when one has failed before, its own attempt no longer counts. A warp that stays together polls faster
+  // than one that falls apart.
+  template <class Attempt, class Blame>
+  NL_FN bool wait_in_lockstep(Attempt&& attempt, Blame&& blame) {
+    const bool failed_before = failed_ != 0;
+    const Wait outcome = poll_in_lockstep<Space>(control_, [&] { return attempt() | failed_before; });
+    return settle(outcome, blame) && !failed_before;
+  }
+
+  // A sync of the group at a place where it costs nothing: after this thread has sent and before it waits.
+  // Every session needs one sync before close(), so that no thread is still to read the epoch that close()
+  // overwrites.
+  NL_FN void sync_while_in_flight() {
+    if (!synced_) coop_.sync();
+    synced_ = true;
+  }
+
+  // A sync after which the failure of one thread is the failure of all: what needs the whole group's work (a
+  // published chunk) or the whole group's waiting (a read one) must not go on with a part of it.
+  NL_FN void sync_failure() {
+    if constexpr (requires(C coop) {
+                    { coop.sync_any(true) } -> std::same_as<bool>;
+                  }) {
+      if (coop_.sync_any(failed_ != 0)) failed_ = 1;
+    } else {
+      coop_.sync();
+      if (failed_ == 0)
+        failed_ = Space::template load<exec::Order::relaxed, exec::Scope::device>(state_.failed);
+    }
+  }
+
+  // All threads of the group call it, last. Hands the epoch to the next session.
+  NL_FN void close() {
+    if (used_ && touches_wrap<Space>(epoch_)) wrap(view_, coop_, epoch_, failed_ != 0);
+    if (coop_.thread_rank() == 0) {
+      Space::template store<exec::Order::relaxed, exec::Scope::device>(state_.epoch, epoch_);
+    }
+  }
+
+ private:
+  template <class Blame>
+  NL_FN bool settle(Wait outcome, Blame&& blame) {
     if (outcome == Wait::ok) return true;
     FaultRecord fault{};
     fault.kind = static_cast<std::uint32_t>(outcome);
@@ -76,39 +130,13 @@ class Session {
     return false;
   }
 
-  // A sync after which the failure of one thread is the failure of all: what needs the whole group's work (a published chunk) or
-  // the whole group's waiting (a read one) must not go on with a part of it.
-  NL_FN void sync_failure() {
-    if constexpr (requires(C coop) {
-                    { coop.sync_any(true) } -> std::same_as<bool>;
-                  }) {
-      if (coop_.sync_any(failed_ != 0)) failed_ = 1;
-    } else {
-      coop_.sync();
-      if (failed_ == 0) failed_ = Space::template load<exec::Order::relaxed, exec::Scope::device>(state_.failed);
-    }
-  }
-
-  // All threads of the group call it, last. Hands the epoch to the next session.
-  NL_FN void close() {
-    finish_epoch();
-    if (coop_.thread_rank() == 0) {
-      Space::template store<exec::Order::relaxed, exec::Scope::device>(state_.epoch, epoch_);
-    }
-  }
-
- private:
-  // [E1] sync: every read of this epoch by the group comes before every store of the next one.
-  NL_FN void finish_epoch() {
-    coop_.sync();
-    if (touches_wrap<Space>(epoch_)) wrap(view_, coop_, epoch_, failed_ != 0);
-  }
-
-  // Lines and flags of 2^32 epochs ago would look current again, so each bank is cleared once as numbering starts anew.
-  // [E2] our clearing < fence < our next store (seen by the peer) < the peer's fence at its end of that epoch < the peer's
-  // next store into the cleared bank. Both sides run the fence: touches_wrap() covers the epoch after, too.
-  // Static and by value, so that the session itself never has to leave its registers.
+  // Lines and flags of 2^32 epochs ago would look current again, so each bank is cleared once as numbering
+  // starts anew. [E2] our clearing < fence < our next store (seen by the peer) < the peer's fence at its end
+  // of that epoch < the peer's next store into the cleared bank. Both sides run the fence: touches_wrap()
+  // covers the epoch after, too. Static and by value, so that the session itself never has to leave its
+  // registers.
   NL_COLD_FN static void wrap(V view, C coop, std::uint32_t epoch, bool failed) {
+    coop.sync();  // nobody still reads what is cleared here
     if (epoch >= Space::kLastEpoch - 1 && !failed) {
       const int bank = bank_of(epoch);
       for (int source = 0; source < view.nranks(); ++source) {
@@ -117,12 +145,14 @@ class Session {
           Space::store_line(view.line(view.rank(), bank, source, slot), 0, 0);
         }
         if (coop.thread_rank() == 0) {
-          Space::template store<exec::Order::relaxed, exec::Scope::system>(view.flag(view.rank(), bank, source), 0u);
+          Space::template store<exec::Order::relaxed, exec::Scope::system>(
+              view.flag(view.rank(), bank, source), 0u);
         }
       }
     }
-    // A fence for each side, as the threads of a group stand in for one another: the first for the thread that heard a peer
-    // whose lines another thread will store to, the second for the thread that stores next, having cleared nothing itself.
+    // A fence for each side, as the threads of a group stand in for one another: the first for the thread
+    // that heard a peer whose lines another thread will store to, the second for the thread that stores next,
+    // having cleared nothing itself.
     Space::fence_system();
     coop.sync();
     Space::fence_system();
@@ -137,6 +167,7 @@ class Session {
   std::uint32_t epoch_ = 0;
   std::uint32_t failed_ = 0;
   bool used_ = false;
+  bool synced_ = false;
 };
 
 }  // namespace nearlight::protocol

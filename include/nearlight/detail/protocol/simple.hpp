@@ -1,7 +1,8 @@
 // Simple: plain 16-byte stores of a chunk, then one release flag; full payload, one fence a chunk.
 //
-// Orderings: the group's stores of the chunk < sync < [S1] release store of the flag (system scope, cumulative over the sync)
-// pairs with [S2] acquire load of that flag < sync < the group's plain loads of the chunk. Reuse: the session's rule (E1).
+// Orderings: the group's stores of the chunk < sync < [S1] release store of the flag (system scope,
+// cumulative over the sync) pairs with [S2] acquire load of that flag < sync < the group's plain loads of the
+// chunk. Reuse: the session's rule (E1).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ namespace nearlight::protocol {
 
 // Stores one cell into every other rank's bank of `epoch`.
 template <int kMax, RegionView V>
-NL_FN void simple_broadcast_cell(const V& view, std::uint32_t index, const exec::Vec& value, std::uint32_t epoch) {
+NL_FN void simple_broadcast_cell(const V& view, std::uint32_t index, const exec::Vec& value,
+                                 std::uint32_t epoch) {
   NL_UNROLL
   for (int hop = 1; hop < kMax; ++hop) {
     if (hop >= view.nranks()) break;
@@ -42,8 +44,8 @@ NL_FN void simple_publish(SessionT& session, std::uint32_t epoch) {
 }
 
 // Waits for every other rank's chunk of `epoch`. `chunk` is the index in the message, for the fault record.
-// After it all threads of the group may load the cells, or all of them have failed: then nobody loads, and nobody publishes the
-// next chunk, of which this group would have stored a part only.
+// After it all threads of the group may load the cells, or all of them have failed: then nobody loads, and
+// nobody publishes the next chunk, of which this group would have stored a part only.
 template <class SessionT>
 NL_FN void simple_observe(SessionT& session, std::uint32_t epoch, std::uint32_t chunk) {
   using V = std::remove_cvref_t<decltype(session.view())>;
