@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the AllReduce kernels to PTX and checks what a fast and correct kernel must look like.
+
+    check_ptx.py --nvcc NVCC --work DIR --include DIR... SOURCE.cu    exit 1 and a list when something is wrong
+    check_ptx.py ... --self-test planted.cu                           each planted fault must be found, and only it
+
+A text is looked at, not a run: what a fence costs shows only in microseconds, and a missing acquire only once in a while.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+# ---- what is allowed ----------------------------------------------------------------------------------
+
+# (protocol, bound of ranks, packs a thread holds) -> registers a thread. 512 threads of 128 registers fill an SM.
+# For one pack the kernel of a single round is meant, which small messages take, where there is one.
+REGISTERS = {
+    ("ll", 2, 1): 48, ("ll", 2, 2): 56, ("ll", 2, 4): 72,
+    ("ll", 4, 1): 56, ("ll", 4, 2): 72,
+    ("ll", 8, 1): 72,
+    ("simple", 2, 0): 128, ("simple", 4, 0): 128, ("simple", 8, 0): 128,
+}
+ROUNDS_REGISTERS = 104  # LL kernels that go round in a loop beside one that does not
+STACK_BYTES = 128  # what the cold functions out of line are called with; a spill is never allowed
+
+LINE_STORE, LINE_LOAD = "st.relaxed.sys.global.v4.u32", "ld.relaxed.sys.global.v4.u32"
+FLAG_STORE, FLAG_LOAD = "st.release.sys.global.u32", "ld.acquire.sys.global.u32"
+CELL_STORE, CELL_LOAD = "st.global.v2.u64", "ld.global.v2.u64"
+ABORT_LOAD = "ld.relaxed.sys.global.u32"
+
+# ---- reading ------------------------------------------------------------------------------------------
+
+NAME = re.compile(r"all_reduce_one_shotI(?P<type>f|i|NS_4Bf16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)ELNS0_8ProtocolE"
+                  r"(?P<protocol>\d)ELi(?P<held>\d)E(?:Lb(?P<one_round>\d)E)?LNS1_7VariantE(?P<variant>\d)E")
+TYPES = {"f": "f32", "i": "i32", "NS_4Bf16E": "bf16"}
+OPS = {"0": "sum", "2": "max"}
+PROTOCOLS = ["ll", "simple"]
+VARIANTS = ["once", "loop", "delayed"]
+
+
+class Kernel:
+    def __init__(self, match, body):
+        self.type, self.op = TYPES[match["type"]], OPS[match["op"]]
+        self.ranks, self.held = int(match["ranks"]), int(match["held"])
+        self.protocol, self.variant = PROTOCOLS[int(match["protocol"])], VARIANTS[int(match["variant"])]
+        self.one_round = match["one_round"] == "1"
+        self.has_loop = match["one_round"] == "0"
+        self.body = body
+        # Instructions in the order of the text, without predicates and labels: ("ld.global.u32", the whole statement).
+        self.code = []
+        for statement in re.sub(r"//[^\n]*", "", body).replace("\n", " ").split(";"):
+            statement = re.sub(r"^(?:\s*(?:[{}]|[$\w]+:(?!:)))*\s*", "", statement).strip()
+            found = re.match(r"(?:@!?%?\w+\s+)?([a-z][a-z0-9_]*(?:\.[a-z0-9_:]+)*)\b", statement)
+            if found:
+                self.code.append((found.group(1), statement))
+        self.registers = self.stack = self.spill = None
+
+    def __str__(self):
+        held = f", {self.held} held" if self.protocol == "ll" else ""
+        rounds = ", one round" if self.one_round else ""
+        return f"{self.type} {self.op}, {self.protocol}, up to {self.ranks} ranks{held}{rounds}, {self.variant}"
+
+    def instructions(self, pattern):
+        return [name for name, _ in self.code if re.match(pattern, name)]
+
+
+def blocks(ptx, kind):
+    """Yields (name, body) of each .entry or .func that has a body."""
+    for match in re.finditer(kind + r"\b(?:\s*\([^)]*\))?\s+([\w$]+)\s*\([^{;]*?\)[^{;]*\{", ptx):
+        depth, at = 1, match.end()
+        while depth:
+            brace = re.compile(r"[{}]").search(ptx, at)
+            if brace is None:
+                raise SystemExit("check_ptx: the braces of the PTX do not match")
+            depth += 1 if brace.group() == "{" else -1
+            at = brace.end()
+        yield match.group(1), ptx[match.end():at - 1]
+
+
+def read(ptx, report):
+    """The kernels by mangled name, the functions out of line; ptxas's report filled in."""
+    kernels = {}
+    for name, body in blocks(ptx, r"\.entry"):
+        match = NAME.search(name)
+        if match:
+            kernels[name] = Kernel(match, body)
+    functions = dict(blocks(ptx, r"\.func"))
+    for match in re.finditer(r"Compiling entry function '(\S+)'(.*?)Used (\d+) registers", report, re.S):
+        kernel = kernels.get(match.group(1))
+        sizes = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", match.group(2))
+        if kernel and sizes:
+            kernel.registers = int(match.group(3))
+            kernel.stack = int(sizes.group(1))
+            kernel.spill = int(sizes.group(2)) + int(sizes.group(3))
+    return kernels, functions
+
+
+# ---- the rules ----------------------------------------------------------------------------------------
+
+# A rule yields what is wrong with a kernel. What memory is meant: anything but parameters, constants, the thread's own stack.
+LOAD = r"(ld|ldu)\.(?!param|const|local|shared)"
+STORE = r"st\.(?!param|local|shared)"
+
+
+def rule_order(kernel):
+    """launch_dependents, then wait, then the first access to memory."""
+    names = [name for name, _ in kernel.code]
+    allow = next((i for i, name in enumerate(names) if name == "griddepcontrol.launch_dependents"), None)
+    wait = next((i for i, name in enumerate(names) if name == "griddepcontrol.wait"), None)
+    access = next((i for i, name in enumerate(names) if re.match(f"{LOAD}|{STORE}|atom|red", name)), None)
+    if allow is None or wait is None:
+        yield "no griddepcontrol." + ("launch_dependents" if allow is None else "wait")
+        return
+    if allow > wait:
+        yield "the next kernel is let in after the wait only"
+    if access is not None and access < wait:
+        yield f"memory is touched before griddepcontrol.wait: {kernel.code[access][1]}"
+
+
+def rule_fence(kernel):
+    """No fence on the path that every call takes; it belongs in the function for the wrap of the epoch."""
+    if kernel.variant != "once":
+        return
+    for name in kernel.instructions(r"fence|membar"):
+        yield f"{name} in the kernel's own body"
+
+
+def rule_foreign(kernel):
+    """Nothing that ends the context, prints, or needs multicast."""
+    for name, line in kernel.code:
+        if re.match(r"trap|brkpt|multimem|nanosleep", name) or "vprintf" in line:
+            yield line
+
+
+def rule_lines(kernel):
+    """LL: lines in one access of 16 bytes, relaxed; nothing acquires or releases."""
+    if kernel.protocol != "ll" or kernel.variant != "once":
+        return
+    for wanted in (LINE_STORE, LINE_LOAD):
+        if wanted not in [name for name, _ in kernel.code]:
+            yield f"no {wanted}"
+    for name in kernel.instructions(r"(ld|st)\.\w+\.sys"):
+        if name not in (LINE_STORE, LINE_LOAD, ABORT_LOAD):
+            yield f"{name} reaches other ranks"
+    for name in kernel.instructions(r"[a-z]+\.(acquire|release|acq_rel|sc|volatile)|atom|red\b"):
+        yield f"{name} in an LL kernel"
+
+
+def rule_flags(kernel):
+    """Simple: one release store and one acquire load a flag, payload in 16 bytes."""
+    if kernel.protocol != "simple" or kernel.variant != "once":
+        return
+    for wanted in (FLAG_STORE, FLAG_LOAD, CELL_STORE, CELL_LOAD):
+        if wanted not in [name for name, _ in kernel.code]:
+            yield f"no {wanted}"
+    for name in kernel.instructions(r"[a-z]+\.(acquire|release|acq_rel|sc|volatile)|atom|red\b"):
+        if name not in (FLAG_STORE, FLAG_LOAD):
+            yield f"{name} where a flag is {FLAG_STORE} and {FLAG_LOAD}"
+    for name in kernel.instructions(r"(ld|st)\.relaxed\.sys"):
+        if name != ABORT_LOAD:
+            yield f"{name} reaches other ranks"
+
+
+def rule_resources(kernel):
+    """Registers within the table, no spill, a small stack."""
+    if kernel.registers is None:
+        yield "ptxas says nothing of it"
+        return
+    limit = REGISTERS.get((kernel.protocol, kernel.ranks, kernel.held))
+    if limit is not None and kernel.protocol == "ll" and kernel.has_loop:
+        limit = ROUNDS_REGISTERS
+    if kernel.variant == "once":
+        if limit is None:
+            yield "no limit in the table REGISTERS"
+        elif kernel.registers > limit:
+            yield f"{kernel.registers} registers, the limit is {limit}"
+    if kernel.spill:
+        yield f"{kernel.spill} bytes spilled"
+    if kernel.stack > STACK_BYTES:
+        yield f"{kernel.stack} bytes of stack, the limit is {STACK_BYTES}"
+
+
+RULES = {"order": rule_order, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "flags": rule_flags,
+         "resources": rule_resources}
+
+
+def check(kernels):
+    """All violations: (kernel, rule, what)."""
+    return [(kernel, name, what) for kernel in kernels for name, rule in RULES.items() for what in rule(kernel)]
+
+
+def check_functions(functions):
+    """The functions out of line that must order memory do so."""
+    for part, wanted in (("4wrap", r"(fence|membar)[\w.:]*\.sys"), ("report_fault", r"st\.release\.sys\.global\.u32")):
+        found = [body for name, body in functions.items() if part in name]
+        if not found:
+            yield f"no function out of line whose name has '{part}'"
+        for body in found:
+            if not re.search(wanted, body):
+                yield f"the function with '{part}' in its name has no {wanted}"
+
+
+# ---- main ---------------------------------------------------------------------------------------------
+
+def compile_source(args):
+    work = os.path.join(args.work, os.path.basename(args.source) + ".d")
+    os.makedirs(work, exist_ok=True)
+    command = [args.nvcc, "-std=c++20", "-O3", "-arch=sm_90", "-cubin", "-Xptxas", "-v", "--keep", "--keep-dir", work]
+    if args.host_compiler:
+        command += ["-ccbin", args.host_compiler]
+    for folder in args.include:
+        command += ["-I", folder]
+    command += [args.source, "-o", os.path.join(work, "kernels.cubin")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"check_ptx: {' '.join(command)}\n{done.stdout}{done.stderr}")
+    stem = os.path.splitext(os.path.basename(args.source))[0]
+    with open(os.path.join(work, stem + ".ptx"), encoding="utf-8") as file:
+        return file.read(), done.stderr + done.stdout
+
+
+def self_test(kernels):
+    """planted.cu says what is wrong with each kernel by its arguments: see there."""
+    planted = {
+        ("sum", "ll", 2, 1): {"fence"},
+        ("sum", "ll", 2, 2): {"order"},
+        ("sum", "ll", 2, 4): {"lines"},
+        ("sum", "ll", 4, 1): {"order"},
+        ("sum", "ll", 4, 2): {"lines"},
+        ("sum", "ll", 8, 1): {"resources"},
+        ("sum", "simple", 2, 0): {"flags"},
+        ("sum", "simple", 4, 0): {"flags"},
+        ("sum", "simple", 8, 0): {"foreign"},
+        ("max", "ll", 2, 1): set(),
+        ("max", "simple", 2, 0): set(),
+    }
+    failures = 0
+    for kernel in kernels:
+        wanted = planted.pop((kernel.op, kernel.protocol, kernel.ranks, kernel.held))
+        found = {rule for _, rule, _ in check([kernel])}
+        if found != wanted:
+            failures += 1
+            print(f"{kernel}: must break {sorted(wanted) or 'nothing'}, breaks {sorted(found) or 'nothing'}")
+            for _, rule, what in check([kernel]):
+                print(f"    {rule}: {what}")
+    for missing in planted:
+        failures += 1
+        print(f"planted.cu has no kernel {missing}")
+    good = {"a4wrapb": "membar.sys;", "report_fault": "st.release.sys.global.u32 [%rd1], %r1;"}
+    for spoiled, count in ((good, 0), ({**good, "a4wrapb": "bar.sync 0;"}, 1), ({**good, "report_fault": ""}, 1), ({}, 2)):
+        if len(list(check_functions(spoiled))) != count:
+            failures += 1
+            print(f"functions out of line: {spoiled} must break {count} rules")
+    print(f"self-test: {len(kernels)} planted kernels, {failures} failures")
+    return failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--host-compiler")
+    parser.add_argument("--work", required=True, help="folder for what the compiler writes")
+    parser.add_argument("--include", action="append", default=[])
+    parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("source")
+    args = parser.parse_args()
+    kernels, functions = read(*compile_source(args))
+    if args.self_test:
+        sys.exit(1 if self_test(list(kernels.values())) else 0)
+
+    # Both protocols, all bounds of the number of ranks, both operators: else the names have changed and nothing is checked.
+    shapes = {(k.op, k.protocol, k.ranks, k.held) for k in kernels.values() if k.variant == "once"}
+    missing = [(op, *shape) for op in OPS.values() for shape in REGISTERS if (op, *shape) not in shapes]
+    for shape in missing:
+        print("no kernel", *shape)
+    wrong = check(kernels.values())
+    for kernel, rule, what in wrong:
+        print(f"{kernel}: {rule}: {what}")
+    wrong_functions = list(check_functions(functions))
+    for what in wrong_functions:
+        print(what)
+    for kernel in sorted(kernels.values(), key=str):
+        if kernel.variant == "once":
+            print(f"  {str(kernel):52} {kernel.registers} registers, {kernel.stack} bytes of stack")
+    print(f"{len(kernels)} kernels, {len(missing) + len(wrong) + len(wrong_functions)} violations")
+    sys.exit(1 if missing or wrong or wrong_functions else 0)
+
+
+if __name__ == "__main__":
+    main()

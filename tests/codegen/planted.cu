@@ -1,0 +1,126 @@
+// Kernels that are named like the real ones and are wrong in one way each: the check must find it. Never run.
+#include <cstdint>
+
+namespace nearlight {
+
+enum class ReduceOp : int { sum = 0, max = 2 };
+
+namespace algorithm {
+
+enum class Protocol { ll, simple };
+
+namespace cuda {
+
+enum class Variant { once, loop, delayed };
+struct AllReduceArgs {
+  std::uint32_t* memory;
+  std::uint64_t* cells;
+};
+
+namespace {
+
+__device__ __forceinline__ void let_next_in() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+__device__ __forceinline__ void wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void line(std::uint32_t* at) {
+  std::uint32_t a, b, c, d;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "l"(at)
+               : "memory");
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at + 4), "r"(a), "r"(b), "r"(c),
+               "r"(d)
+               : "memory");
+}
+__device__ __forceinline__ void narrow_line(std::uint32_t* at) {
+  std::uint32_t a, b;
+  asm volatile("ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "l"(at) : "memory");
+  asm volatile("st.relaxed.sys.global.v2.u32 [%0], {%1, %2};" ::"l"(at + 4), "r"(a), "r"(b) : "memory");
+}
+__device__ __forceinline__ void flag(std::uint32_t* at) {
+  std::uint32_t a;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(a) : "l"(at) : "memory");
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at + 4), "r"(a) : "memory");
+}
+__device__ __forceinline__ void relaxed_flag(std::uint32_t* at) {
+  std::uint32_t a;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(a) : "l"(at) : "memory");
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at + 4), "r"(a) : "memory");
+}
+__device__ __forceinline__ void cell(std::uint64_t* at) {
+  std::uint64_t a, b;
+  asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
+  asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(at + 2), "l"(a), "l"(b) : "memory");
+}
+
+}  // namespace
+
+template <class T, ReduceOp op, int kMax, Protocol protocol, int kHeld, Variant variant>
+__global__ void __launch_bounds__(512) all_reduce_one_shot(const __grid_constant__ AllReduceArgs args) {
+  constexpr bool good = op == ReduceOp::max;
+  constexpr bool ll = protocol == Protocol::ll;
+  if constexpr (!good && ll && kMax == 4 && kHeld == 1) {  // waits, and only then lets the next kernel in
+    wait();
+    let_next_in();
+  } else {
+    let_next_in();
+    if constexpr (!good && ll && kMax == 2 && kHeld == 2) line(args.memory + 64);  // reads before it waits
+    wait();
+  }
+  if constexpr (ll) {
+    if constexpr (!good && kMax == 2 && kHeld == 4) {
+      narrow_line(args.memory);  // 8 bytes at a time
+    } else {
+      line(args.memory);
+    }
+    if constexpr (!good && kMax == 2 && kHeld == 1) __threadfence_system();
+    if constexpr (!good && kMax == 4 && kHeld == 2)
+      flag(args.memory + 32);                          // an acquire and a release too many
+    if constexpr (!good && kMax == 8 && kHeld == 1) {  // holds more than the registers
+      float kept[160];
+#pragma unroll
+      for (int i = 0; i < 160; ++i)
+        kept[i] = static_cast<float*>(static_cast<void*>(args.memory))[i * 512 + threadIdx.x];
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < 160; ++i)
+        static_cast<float*>(static_cast<void*>(args.memory))[i * 512 + threadIdx.x] = kept[159 - i] + kept[i];
+    }
+  } else {
+    if constexpr (!good && kMax == 2) {
+      relaxed_flag(args.memory);  // publishes nothing
+    } else {
+      flag(args.memory);
+    }
+    if constexpr (!good && kMax == 4) {
+      args.memory[9] = args.memory[8];  // payload in 4 bytes
+    } else {
+      cell(args.cells);
+    }
+    if constexpr (!good && kMax == 8) __trap();
+  }
+}
+
+// clang-format off
+#define PLANT(op, ranks, protocol, held)                                                                     \
+  template __global__ void                                                                                  \
+  all_reduce_one_shot<float, ReduceOp::op, ranks, Protocol::protocol, held, Variant::once>(                 \
+      const __grid_constant__ AllReduceArgs);
+// clang-format on
+
+PLANT(sum, 2, ll, 1)
+PLANT(sum, 2, ll, 2)
+PLANT(sum, 2, ll, 4)
+PLANT(sum, 4, ll, 1)
+PLANT(sum, 4, ll, 2)
+PLANT(sum, 8, ll, 1)
+PLANT(sum, 2, simple, 0)
+PLANT(sum, 4, simple, 0)
+PLANT(sum, 8, simple, 0)
+PLANT(max, 2, ll, 1)
+PLANT(max, 2, simple, 0)
+
+}  // namespace cuda
+}  // namespace algorithm
+}  // namespace nearlight
