@@ -238,8 +238,9 @@ Status ForkExchange::wait_for_all(std::uint32_t kind, Deadline deadline) {
       if (gone.ok()) gone = std::move(end);
     }
     if (missing.empty()) return {};
-    if (!gone.ok()) return gone;
+    // What was recorded first is the cause; a rank that left because of it left after it was recorded.
     NL_TRY(peers_failure());
+    if (!gone.ok()) return gone;
     if (deadline.passed()) {
       return failure(Code::timeout, "%s: no answer in time from rank(s) %s", name_of(kind), missing.c_str());
     }
