@@ -9,6 +9,14 @@
 
 namespace nearlight::runtime {
 
+namespace {
+
+constexpr std::int64_t kLongestMs = std::int64_t{1000} * 3600 * 24 * 365;
+
+bool is_possible(std::chrono::milliseconds time) { return time.count() >= 1 && time.count() <= kLongestMs; }
+
+}  // namespace
+
 Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type, ReduceOp op) {
   const std::size_t element = size_of(type);
   if (element == 0)
@@ -36,10 +44,14 @@ Status check_buffers(const void* send, const void* recv, std::size_t count, Data
   return {};
 }
 
+Deadline create_deadline(const Options& options) {
+  return Deadline::after(is_possible(options.create_timeout) ? options.create_timeout
+                                                             : Options().create_timeout);
+}
+
 Result<std::chrono::nanoseconds> effective_timeout(const Options& options) {
-  constexpr std::int64_t kLongestMs = std::int64_t{1000} * 3600 * 24 * 365;
   if (options.timeout.has_value()) {
-    if (options.timeout->count() < 1 || options.timeout->count() > kLongestMs) {
+    if (!is_possible(*options.timeout)) {
       return failure(Code::invalid_argument, "timeout: %" PRId64 " ms is not between 1 ms and a year",
                      static_cast<std::int64_t>(options.timeout->count()));
     }
@@ -65,6 +77,14 @@ Status check_options(const Options& options) {
   if (options.heap_offset % protocol::kFlagStride != 0) {
     return failure(Code::invalid_argument, "heap_offset: %zu is not a multiple of %zu", options.heap_offset,
                    protocol::kFlagStride);
+  }
+  // More does not fit an address space, and the sum with the regions' size must not wrap.
+  if (options.heap_offset > std::size_t{1} << 48) {
+    return failure(Code::invalid_argument, "heap_offset: %zu is more than 2^48", options.heap_offset);
+  }
+  if (!is_possible(options.create_timeout)) {
+    return failure(Code::invalid_argument, "create_timeout: %" PRId64 " ms is not between 1 ms and a year",
+                   static_cast<std::int64_t>(options.create_timeout.count()));
   }
   return {};
 }

@@ -15,6 +15,10 @@ namespace nearlight::runtime {
 // The arguments of one reduction; count > 0.
 Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type, ReduceOp op);
 
+// When creation must be done. Every rank has one, even with a create_timeout that check_options refuses: it
+// must still tell the others.
+Deadline create_deadline(const Options& options);
+
 // Options::timeout, else NEARLIGHT_TIMEOUT_MS, else 600 s.
 Result<std::chrono::nanoseconds> effective_timeout(const Options& options);
 

@@ -84,7 +84,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
                                                                bool one_rank_per_gpu, MakeHeap make_heap,
                                                                void* context, const Options& options) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
-  const Deadline deadline = Deadline::after(options.create_timeout);
+  const Deadline deadline = create_deadline(options);
   CudaControl::free_retired();
   const int nranks = exchange->nranks();
   if (nranks < 1 || nranks > protocol::kMaxRanks) {

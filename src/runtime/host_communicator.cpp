@@ -1,6 +1,7 @@
 #include "runtime/host_communicator.hpp"
 
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "memory/shm_heap.hpp"
@@ -28,7 +29,7 @@ Status check_group(const Exchange& exchange) {
 Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchange,
                                                                std::unique_ptr<Exchange> owned,
                                                                const Options& options) {
-  const Deadline deadline = Deadline::after(options.create_timeout);
+  const Deadline deadline = create_deadline(options);
   NL_TRY(check_group(exchange));
   auto timeout = effective_timeout(options);
   NL_TRY(agree(exchange, timeout.ok() ? check_options(options) : timeout.status(), deadline));
@@ -46,8 +47,8 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   Status watching;
   if (const auto processes = exchange.processes(); processes.size() > 1) {
     auto watch = PeerWatch::start(processes, exchange.rank(), [raw = comm.get()](int peer, pid_t pid) {
-      raw->stop(
-          failure(Code::remote_error, "rank %d: its process %d has ended", peer, static_cast<int>(pid)));
+      raw->stop(failure(Code::remote_error, "rank %d: its process %d has ended", peer, static_cast<int>(pid)),
+                peer);
     });
     watching = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
@@ -95,7 +96,16 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   // Only this operation's own failure counts here: a peer that ended after it sent everything has not spoilt
   // the result.
   const bool gave_up = exec::HostSpace::load<exec::Order::relaxed, exec::Scope::device>(state_.failed) != 0;
-  return gave_up ? status() : Status();
+  return gave_up ? recorded_failure() : Status();
+}
+
+Status HostCommunicator::recorded_failure() const {
+  // The record may be another thread's, which has taken the right to write it and is not done yet.
+  for (const Deadline deadline = Deadline::after_ms(1000); !failed() && !deadline.passed();) {
+    std::this_thread::yield();
+  }
+  if (failed()) return status();
+  return failure(Code::aborted, "all_reduce on rank %d was given up; the reason is not recorded yet", rank());
 }
 
 Status HostCommunicator::status() const {
@@ -106,25 +116,33 @@ Status HostCommunicator::status() const {
 std::optional<Fault> HostCommunicator::fault() const {
   if (!failed()) return std::nullopt;
   Status reason;
+  int gone = -1;
   {
     const std::lock_guard lock(reason_mutex_);
     reason = stop_reason_;
+    gone = stop_peer_;
   }
-  return describe(record_, reason, timeout_);
+  Fault fault = describe(record_, reason, timeout_);
+  // A wait that was ended because a peer is gone may have been for another one.
+  if (fault.status.code() == Code::remote_error) fault.peer = gone;
+  return fault;
 }
 
-void HostCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank())); }
+void HostCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank()), -1); }
 
-void HostCommunicator::stop(Status reason) {
+void HostCommunicator::stop(Status reason, int peer) {
   {
     const std::lock_guard lock(reason_mutex_);
-    if (stop_reason_.ok()) stop_reason_ = std::move(reason);
+    if (stop_reason_.ok()) {
+      stop_reason_ = std::move(reason);
+      stop_peer_ = peer;
+    }
   }
   // No record yet when nobody waits: make one, so that later calls fail at once.
   protocol::FaultRecord record{};
   record.kind = static_cast<std::uint32_t>(protocol::Wait::aborted);
   record.rank = rank();
-  record.peer = -1;
+  record.peer = peer;
   protocol::report_fault<exec::HostSpace>(
       {&abort_, &claim_, &valid_, &record_, static_cast<std::uint64_t>(timeout_.count())}, record);
 }

@@ -33,7 +33,10 @@ class HostCommunicator final : public Communicator {
  private:
   HostCommunicator() = default;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
-  void stop(Status reason);
+  // `peer`: the one that is gone, or -1.
+  void stop(Status reason, int peer);
+  // Why this operation was given up.
+  Status recorded_failure() const;
   bool failed() const {
     return std::atomic_ref(const_cast<std::uint32_t&>(valid_)).load(std::memory_order_acquire) != 0;
   }
@@ -49,6 +52,7 @@ class HostCommunicator final : public Communicator {
   protocol::FaultRecord record_{};
   mutable std::mutex reason_mutex_;
   Status stop_reason_;                // why abort_ was set on purpose; guarded by reason_mutex_
+  int stop_peer_ = -1;                // likewise
   std::unique_ptr<PeerWatch> watch_;  // last: its thread uses the others
 };
 
