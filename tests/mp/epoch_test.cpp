@@ -1,0 +1,150 @@
+// The epoch comes round after 2^32 calls: both protocols across the wrap, and across what a signed or shorter
+// counter would trip over.
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "algorithm/host/all_reduce.hpp"
+#include "runtime/collective.hpp"
+#include "tests/mp/kinds.hpp"
+#include "tests/support/checked_call.hpp"
+
+namespace nearlight::test {
+namespace {
+
+using Epoch = ByKind;
+INSTANTIATE_TEST_SUITE_P(Kinds, Epoch, testing::ValuesIn(kinds()), kind_name);
+
+constexpr route::Protocol kProtocols[] = {route::Protocol::ll, route::Protocol::simple};
+
+// 16 calls of both protocols, of one to five rounds each.
+void mixed_calls(runtime::Communicator& comm, std::uint32_t start, Problems& trouble) {
+  Caller caller(comm, 2048);
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    const std::uint32_t number = start + i;
+    Call call{kDataTypes[number % 3],
+              kReduceOps[number / 3 % 2],
+              1 + number * 37 % 300,
+              kProtocols[(number * 5 / 3) % 2],
+              {Values::numbers, number}};
+    caller.run(call, {}, trouble);
+  }
+}
+
+TEST_P(Epoch, MixedCallsAcrossTheWrap) {
+  for (const std::uint32_t start :
+       {0xffffffffu - 40, 0xffffffffu - 17, 0xffffffffu - 3, 0xfffffffeu, 0xffffffffu, 0xfffffffdu,
+        0x7ffffffeu, 0x7fffffffu, 0x80000000u, 0xfffeu, 0xffffu, 0xfeu, 0u}) {
+    for (const int nranks : {2, 3, 5}) {
+      runtime::Options options = patient();
+      options.slots = 32;
+      options.chunk_bytes = 256;
+      options.initial_epoch = start;
+      const auto problems = run_communicators(GetParam(), nranks, options,
+                                              [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+                                                for (std::uint32_t i = 0; i < 4; ++i)
+                                                  mixed_calls(comm, i * 16, trouble);
+                                              });
+      EXPECT_EQ(problems, "") << nranks << " ranks from epoch " << start;
+    }
+  }
+}
+
+// One rank is held up in each call across the wrap, so that its peers are ahead of it by as much as they can
+// be.
+TEST_P(Epoch, ARankThatIsOneBehindAcrossTheWrap) {
+  for (const std::uint32_t start : {0xfffffffbu, 0xfffffffcu}) {
+    runtime::Options options = patient();
+    options.slots = 32;
+    options.chunk_bytes = 256;
+    options.initial_epoch = start;
+    const auto problems = run_communicators(
+        GetParam(), 3, options, [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+          Caller caller(comm, 2048);
+          for (std::uint32_t i = 0; i < 24; ++i) {
+            const Call call{
+                DataType::f32, ReduceOp::sum, 1 + i * 29 % 200, kProtocols[i / 2 % 2], {Values::numbers, i}};
+            runtime::CallOptions how;
+            if (comm.rank() == 1) {
+              how.delay_point = 1 + i % 3;
+              how.delay_ns = 500'000;
+            }
+            caller.run(call, {}, trouble, how);
+          }
+        });
+    EXPECT_EQ(problems, "") << "from epoch " << start;
+  }
+}
+
+// Lines and flags that were written with the first epochs of all lie there still when the numbering starts
+// again. The epochs between are skipped by hand.
+TEST(EpochCycle, WhatWasWrittenACycleAgoIsNotTakenForNew) {
+  constexpr int kRanks = 3;
+  const protocol::RegionLayout layout{.nranks = kRanks, .slots = 32, .cells = 16};
+  const std::size_t stride = layout.region_bytes();
+  struct alignas(128) Block {
+    char bytes[128];
+  };
+  std::vector<Block> memory(stride / sizeof(Block) * kRanks);
+  std::vector<protocol::RegionState<exec::HostSpace>> states(kRanks);
+  Problems problems[kRanks];
+
+  const auto call_all = [&](std::uint32_t number, std::uint64_t delay_ns) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        std::uint32_t abort = 0, claim = 0, valid = 0;
+        protocol::FaultRecord record{};
+        for (std::uint32_t i = 0; i < 24; ++i) {
+          const std::uint64_t count = 1 + (number + i) * 41 % 300;
+          std::vector<std::uint32_t> data(count);
+          const Source source{Values::numbers, number + i};
+          for (std::uint64_t at = 0; at < count; ++at) data[at] = input_bits(source, DataType::f32, rank, at);
+          const algorithm::host::AllReduceCall call{
+              .region = memory[0].bytes,
+              .stride = stride,
+              .rank = rank,
+              .layout = layout,
+              .state = &states[static_cast<std::size_t>(rank)],
+              .control = {&abort, &claim, &valid, &record, 120'000'000'000u},
+              .collective = static_cast<std::uint32_t>(Collective::all_reduce),
+              .type = DataType::f32,
+              .op = ReduceOp::sum,
+              .protocol = kProtocols[(number + i) / 3 % 2],
+              .send = data.data(),
+              .recv = data.data(),
+              .count = count,
+              // The slow rank reads what the others sent only after they could have gone on.
+              .delay = {rank == 0 ? algorithm::DelayPoint::before_publish : algorithm::DelayPoint::none,
+                        rank == 0 ? delay_ns : 0}};
+          algorithm::host::all_reduce(call);
+          if (valid != 0)
+            return problems[rank].add("call %u failed, waiting for rank %d", number + i, record.peer);
+          for (std::uint64_t at = 0; at < count; ++at) {
+            std::uint32_t inputs[kRanks];
+            for (int source_rank = 0; source_rank < kRanks; ++source_rank) {
+              inputs[source_rank] = input_bits(source, DataType::f32, source_rank, at);
+            }
+            if (reduce_reference(DataType::f32, ReduceOp::sum, inputs).matches(DataType::f32, data[at]))
+              continue;
+            problems[rank].add("call %u, epoch %u, element %llu is wrong", number + i,
+                               states[static_cast<std::size_t>(rank)].epoch,
+                               static_cast<unsigned long long>(at));
+            break;
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
+
+  call_all(1, 0);  // epochs 1, 2, 3, ...: every line and flag has been written with a small number
+  for (auto& state : states) state.epoch = 0xfffffff0u;
+  call_all(1000, 100'000);  // over the wrap and once more over the same small numbers
+  call_all(2000, 100'000);
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(problems[rank].text(), "") << "rank " << rank;
+}
+
+}  // namespace
+}  // namespace nearlight::test

@@ -1,0 +1,173 @@
+// Calls that follow each other closely: fast and slow ranks, buffers used again, sizes that change.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <cstring>
+#include <vector>
+
+#include "algorithm/one_shot.hpp"
+#include "tests/mp/kinds.hpp"
+#include "tests/mp/sequences.hpp"
+
+namespace nearlight::test {
+namespace {
+
+using Order = ByKind;
+INSTANTIATE_TEST_SUITE_P(Kinds, Order, testing::ValuesIn(kinds()), kind_name);
+
+constexpr route::Protocol kProtocols[] = {route::Protocol::ll, route::Protocol::simple};
+
+TEST_P(Order, AnotherSizeEachCall) {
+  EXPECT_EQ(run_random_sizes(GetParam(), 4, 10'000 / kSlowDown, 64 * 1024), "");
+}
+
+TEST_P(Order, AnotherSizeEachCallOnEightRanks) {
+  EXPECT_EQ(run_random_sizes(GetParam(), 8, 2'000 / kSlowDown, 64 * 1024), "");
+}
+
+// One rank is held up at one point of a call while the others go on with two more calls and other data:
+// nothing that it has still to read may be overwritten, and nothing that it has not sent may be taken as
+// received.
+TEST_P(Order, ARankThatIsHeldUpLosesNothing) {
+  using algorithm::DelayPoint;
+  constexpr std::uint64_t kDelay_ns = 4'000'000;
+  constexpr std::size_t kCalls = 3;
+  struct Case {
+    int nranks;
+    int slow;  // the rank that is held up
+    std::size_t count;
+  };
+  runtime::Options options = patient();
+  options.slots = 32;  // 64 floats a round
+  options.chunk_bytes = 256;
+  for (const Case& one : {Case{2, 0, 16}, Case{2, 1, 16}, Case{2, 1, 300}, Case{4, 2, 64}, Case{3, 0, 130}}) {
+    const auto problems = run_communicators(
+        GetParam(), one.nranks, options, [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+          const auto value = [&](int round, std::size_t call, int rank, std::size_t i) {
+            return static_cast<float>(static_cast<std::size_t>(round) * 100 + call * 10 + i % 7 +
+                                      static_cast<std::size_t>(rank) * 1000);
+          };
+          int round = 0;  // an odd number of calls each: both buffers are hit
+          for (const route::Protocol protocol : kProtocols) {
+            for (const DelayPoint point :
+                 {DelayPoint::before_publish, DelayPoint::after_arrival, DelayPoint::after_read}) {
+              for (int repeat = 0; repeat < 2; ++repeat, ++round) {
+                std::vector<float> send[kCalls], recv[kCalls];
+                for (std::size_t call = 0; call < kCalls; ++call) {
+                  send[call].resize(one.count);
+                  recv[call].assign(one.count, -1.0f);
+                  for (std::size_t i = 0; i < one.count; ++i)
+                    send[call][i] = value(round, call, comm.rank(), i);
+                }
+                for (std::size_t call = 0; call < kCalls; ++call) {
+                  runtime::CallOptions how;
+                  how.protocol = protocol;
+                  const bool held_up = comm.rank() == one.slow && call == 0;
+                  if (held_up) {
+                    how.delay_point = static_cast<std::uint32_t>(point);
+                    how.delay_ns = kDelay_ns;
+                  }
+                  const std::int64_t begin_ns = clock_ns();
+                  const Status status = comm.all_reduce(send[call].data(), recv[call].data(), one.count,
+                                                        DataType::f32, ReduceOp::sum, nullptr, how);
+                  if (!status.ok()) return trouble.add("%s", status.to_string().c_str());
+                  if (held_up && clock_ns() - begin_ns < static_cast<std::int64_t>(kDelay_ns)) {
+                    trouble.add("the rank was not held up");
+                  }
+                }
+                for (std::size_t call = 0; call < kCalls; ++call) {
+                  for (std::size_t i = 0; i < one.count; ++i) {
+                    float sum = 0;
+                    for (int rank = 0; rank < one.nranks; ++rank) sum += value(round, call, rank, i);
+                    if (recv[call][i] == sum) continue;
+                    trouble.add("%s, point %u, call %zu, element %zu: %g, expected %g",
+                                algorithm::name_of(protocol), static_cast<unsigned>(point), call, i,
+                                static_cast<double>(recv[call][i]), static_cast<double>(sum));
+                    break;
+                  }
+                }
+              }
+            }
+          }
+        });
+    EXPECT_EQ(problems, "") << one.nranks << " ranks, rank " << one.slow << " slow, " << one.count
+                            << " elements";
+  }
+}
+
+// n + 1 and 2n + 1 calls, where n is a number of buffers that come round: banks, slots, chunks of a message.
+TEST_P(Order, BackToBackCalls) {
+  runtime::Options options = patient();
+  options.slots = 32;
+  options.chunk_bytes = 256;
+  constexpr std::uint64_t kBytes[] = {4, 256, 260, 2048};
+  for (const int nranks : {2, 3, 8}) {
+    const auto problems = run_communicators(
+        GetParam(), nranks, options, [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+          Caller caller(comm, 4096);
+          std::uint64_t number = 0;
+          for (const route::Protocol protocol : kProtocols) {
+            for (const std::uint64_t bytes : kBytes) {
+              for (const int n : {2, 32}) {
+                for (const int calls : {n + 1, 2 * n + 1}) {
+                  for (int i = 0; i < calls; ++i) {
+                    const Call call{
+                        DataType::f32, ReduceOp::sum, bytes / 4, protocol, {Values::pattern, ++number}};
+                    caller.run(call, {}, trouble);
+                  }
+                }
+              }
+            }
+          }
+        });
+    EXPECT_EQ(problems, "") << nranks << " ranks";
+  }
+}
+
+// Eight ranks take turns on one core.
+TEST_P(Order, MoreRanksThanCores) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &before)) continue;
+    CPU_SET(core, &one);
+    break;
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  const auto problems = run_random_sizes(GetParam(), 8, 300 / std::min(kSlowDown, 10), 4096);
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(problems, "");
+}
+
+// Rounds of one message and calls of both protocols, each one epoch, with a rank that is late at random
+// places.
+TEST_P(Order, ProtocolsMixedWithARankThatIsLate) {
+  runtime::Options options = patient();
+  options.slots = 32;
+  options.chunk_bytes = 256;
+  const auto problems = run_communicators(GetParam(), 3, options,
+                                          [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+                                            Caller caller(comm, 2048);
+                                            std::mt19937 random(3);
+                                            for (int i = 0; i < 600 / std::min(kSlowDown, 6); ++i) {
+                                              const Call call{DataType::f32,
+                                                              ReduceOp::sum,
+                                                              1 + random() % 500,
+                                                              kProtocols[random() % 2],
+                                                              {Values::numbers, random()}};
+                                              runtime::CallOptions how;
+                                              const auto slow = static_cast<int>(random() % 3);
+                                              const auto point = static_cast<std::uint32_t>(1 + random() % 3);
+                                              if (comm.rank() == slow) {
+                                                how.delay_point = point;
+                                                how.delay_ns = 20'000;
+                                              }
+                                              caller.run(call, {}, trouble, how);
+                                            }
+                                          });
+  EXPECT_EQ(problems, "");
+}
+
+}  // namespace
+}  // namespace nearlight::test

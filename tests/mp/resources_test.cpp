@@ -1,0 +1,199 @@
+// What a communicator takes, it gives back: descriptors, mappings, threads, processes.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/create.hpp"
+#include "tests/mp/faulty_exchange.hpp"
+#include "tests/mp/kinds.hpp"
+
+namespace nearlight::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+using Resources = ByKind;
+INSTANTIATE_TEST_SUITE_P(Kinds, Resources, testing::ValuesIn(kinds()), kind_name);
+
+struct Held {
+  std::ptrdiff_t descriptors, threads, heap_mappings, mapped_kb;
+
+  static Held now() {
+    const auto count = [](const char* folder) {
+      std::ptrdiff_t entries = 0;
+      for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        static_cast<void>(entry);
+        ++entries;
+      }
+      return entries;
+    };
+    Held held{count("/proc/self/fd"), count("/proc/self/task"), 0, 0};
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find("nearlight") != std::string::npos && line.find("memfd") != std::string::npos)
+        ++held.heap_mappings;
+    }
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("VmSize:")) held.mapped_kb = std::atol(line.c_str() + 7);
+    }
+    return held;
+  }
+
+  void compare(const Held& before, Problems& problems) const {
+    if (descriptors != before.descriptors)
+      problems.add("%td descriptors, before %td", descriptors, before.descriptors);
+    if (threads != before.threads) problems.add("%td threads, before %td", threads, before.threads);
+    if (heap_mappings != before.heap_mappings)
+      problems.add("%td mappings of heaps, before %td", heap_mappings, before.heap_mappings);
+    // One leaked heap a cycle would be many times this.
+    if (kSlowDown == 1 && mapped_kb > before.mapped_kb + 4096)
+      problems.add("%td kB mapped, before %td", mapped_kb, before.mapped_kb);
+  }
+};
+
+// A thread of the peer watch that was joined may still be listed for a moment.
+void expect_same(const Held& before, Problems& problems) {
+  Problems last;
+  const bool same = wait_until(
+      [&] {
+        last = {};
+        Held::now().compare(before, last);
+        return last.none();
+      },
+      10s);
+  if (!same) problems.add("%s", last.text().c_str());
+}
+
+void expect_no_children() {
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
+// 512 KiB of scratch a rank: a leak of one a cycle shows.
+runtime::Options options() {
+  runtime::Options options = patient();
+  options.slots = 1024;
+  options.chunk_bytes = 128 * 1024;
+  return options;
+}
+
+// 50 times in one group.
+TEST_P(Resources, CyclesOfUse) {
+  const auto problems = run_ranks(GetParam(), 3, [](Exchange& exchange, Problems& trouble) {
+    Held before{};
+    for (int cycle = 0; cycle < 55; ++cycle) {
+      // The first cycles warm up the allocator.
+      if (cycle == 5) {
+        meet(exchange, trouble);
+        if (exchange.rank() == 0) before = Held::now();
+        meet(exchange, trouble);
+      }
+      auto comm = runtime::create_host(exchange, options());
+      if (!comm.ok()) return trouble.add("cycle %d: %s", cycle, comm.status().to_string().c_str());
+      float value = 1;
+      const Status status = (*comm)->all_reduce(&value, &value, 1, DataType::f32, ReduceOp::sum, nullptr);
+      if (!status.ok() || value != 3)
+        trouble.add("cycle %d: %s, %g", cycle, status.to_string().c_str(), static_cast<double>(value));
+      meet(exchange, trouble);
+    }
+    meet(exchange, trouble);  // all have destroyed theirs
+    if (exchange.rank() == 0) expect_same(before, trouble);
+    meet(exchange, trouble);
+  });
+  EXPECT_EQ(problems, "");
+  expect_no_children();
+}
+
+// 50 groups.
+TEST_P(Resources, CyclesOfGroups) {
+  const auto cycle = [&] {
+    return run_communicators(
+        GetParam(), 2, options(), [](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+          float value = 1;
+          const Status status = comm.all_reduce(&value, &value, 1, DataType::f32, ReduceOp::sum, nullptr);
+          if (!status.ok() || value != 2) trouble.add("%s", status.to_string().c_str());
+        });
+  };
+  for (int i = 0; i < 5; ++i) ASSERT_EQ(cycle(), "");
+  const Held before = Held::now();
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(cycle(), "") << "cycle " << i;
+  Problems problems;
+  expect_same(before, problems);
+  EXPECT_EQ(problems.text(), "");
+  expect_no_children();
+}
+
+// Creation goes wrong on one rank at each single step: it fails on all of them, in time, and leaves nothing
+// behind.
+TEST_P(Resources, FailedCreations) {
+  Held before{};
+  int last_step = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (int step = 0;; ++step) {
+      ASSERT_LT(step, 100) << "creation has no end of steps";
+      struct Outcome {
+        std::atomic<int> created, failed;
+      };
+      const Shared<Outcome> outcome;
+      const auto problems = run_ranks(GetParam(), 3, [&](Exchange& exchange, Problems& trouble) {
+        using Fault = FaultyExchange::Fault;
+        FaultyExchange faulty(exchange, exchange.rank() == 1 ? Fault::wrong_call : Fault::none, step);
+        const Held at_first = Held::now();
+        {
+          auto comm = runtime::create_host(faulty, options());
+          ++(comm.ok() ? outcome->created : outcome->failed);
+          if (!comm.ok() && comm.status().text().empty()) trouble.add("no reason is given");
+        }
+        // Threads see each other's descriptors; processes only their own.
+        if (GetParam() == Kind::processes) expect_same(at_first, trouble);
+      });
+      EXPECT_EQ(problems, "") << "step " << step;
+      if (outcome->created == 3) {
+        last_step = step;
+        break;
+      }
+      EXPECT_EQ(outcome->failed, 3) << "step " << step
+                                    << ": some ranks have a communicator and some have none";
+    }
+    if (round == 0) before = Held::now();
+  }
+  EXPECT_GT(last_step, 3);
+  Problems problems;
+  expect_same(before, problems);
+  EXPECT_EQ(problems.text(), "");
+  expect_no_children();
+}
+
+// Communicators that failed, and some that were never used, go as well.
+TEST_P(Resources, FailedCommunicators) {
+  const auto cycle = [&](int missing) {
+    return run_ranks(GetParam(), 3, [&](Exchange& exchange, Problems& trouble) {
+      runtime::Options short_one = options();
+      short_one.timeout = 10ms;
+      auto failing = runtime::create_host(exchange, short_one);
+      auto unused = runtime::create_host(exchange, options());
+      if (!failing.ok() || !unused.ok()) return trouble.add("not created");
+      float value = 1;
+      if (exchange.rank() != missing) {
+        const Status status =
+            (*failing)->all_reduce(&value, &value, 1, DataType::f32, ReduceOp::sum, nullptr);
+        expect_failure(trouble, "a rank is missing", status, Code::timeout, {});
+      }
+      meet(exchange, trouble);
+    });
+  };
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(cycle(i), "");
+  const Held before = Held::now();
+  for (int i = 0; i < 12; ++i) ASSERT_EQ(cycle(i % 3), "");
+  Problems problems;
+  expect_same(before, problems);
+  EXPECT_EQ(problems.text(), "");
+  expect_no_children();
+}
+
+}  // namespace
+}  // namespace nearlight::test
