@@ -253,6 +253,12 @@ TEST_P(FaultGpu, BadArgumentsAreNamedAndNothingIsWritten) {
     refused("threads", send, recv, 10, DataType::f32, ReduceOp::sum, options);
     options.threads = 1024;
     refused("threads", send, recv, 10, DataType::f32, ReduceOp::sum, options);
+    options = {};
+    options.protocol = Protocol::ll;
+    options.first_slot = 12;
+    refused("first_slot", send, recv, 10, DataType::f32, ReduceOp::sum, options);
+    options.first_slot = 1u << 20;
+    refused("first_slot", send, recv, 10, DataType::f32, ReduceOp::sum, options);
     // Nothing was written, and the ranks are still in step.
     ASSERT_CUDA(check_untouched(work, rank.report, rank.stream));
     ASSERT_OK(rank.comm->all_reduce(nullptr, nullptr, 0, DataType::f32, ReduceOp::sum, rank.stream, {}));

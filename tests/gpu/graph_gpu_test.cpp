@@ -150,9 +150,10 @@ TEST_P(GraphGpu, TheCommunicatorOutlivesItsGraphs) {
 TEST_P(GraphGpu, KernelLoop) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
-  constexpr std::uint32_t kIterations = 100;
+  constexpr std::uint32_t kSamples = 100;
   for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
     for (const std::uint64_t count : {32u, 5000u}) {
+      const std::uint32_t chain = count == 32 ? 2 : 1;
       group.run([&](Rank& rank) {
         CallOptions options;
         options.protocol = protocol;
@@ -162,8 +163,9 @@ TEST_P(GraphGpu, KernelLoop) {
         group.meet();
         std::vector<double> op_ns;
         ASSERT_OK(runtime::run_all_reduce_loop(*rank.comm, work.send, work.recv, count, DataType::f32,
-                                               ReduceOp::sum, {kIterations}, op_ns, rank.stream, options));
-        ASSERT_EQ(op_ns.size(), kIterations);
+                                               ReduceOp::sum, {kSamples, chain}, op_ns, rank.stream,
+                                               options));
+        ASSERT_EQ(op_ns.size(), kSamples);
         for (const double ns : op_ns) {
           EXPECT_GT(ns, 100.0);
           EXPECT_LT(ns, 1e9);

@@ -43,6 +43,9 @@ CallOptions random_options(std::uint64_t call) {
   if (choice == 1) options.protocol = Protocol::simple;
   if (random_for(call, 4, 3) == 0) options.grid = 1 + random_for(call, 5, 4);
   if (random_for(call, 6, 3) == 0) options.threads = 32u << random_for(call, 7, 5);
+  // The smallest region has 512 slots.
+  if (choice == 0 && options.threads != 0 && options.threads <= 128)
+    options.first_slot = 8 * random_for(call, 11, 32);
   return options;
 }
 Pattern random_pattern(std::uint64_t call) {
@@ -62,7 +65,8 @@ std::string describe_random(std::uint32_t call) {
   return std::string(name_of(pattern.type)) + " " + name_of(pattern.op) + ", " +
          std::to_string(random_count(call, pattern.type)) + " elements, " +
          (options.protocol ? algorithm::name_of(*options.protocol) : "by route") + ", grid " +
-         std::to_string(options.grid) + ", threads " + std::to_string(options.threads);
+         std::to_string(options.grid) + ", threads " + std::to_string(options.threads) + ", first slot " +
+         std::to_string(options.first_slot);
 }
 
 class OrderGpu : public testing::TestWithParam<Setup> {};
