@@ -207,7 +207,7 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of(const void* send, void*
 
 Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                                     ReduceOp op, Stream stream_pointer, const CallOptions& options) {
-  if (control_->has_fault()) return status();
+  if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
   if (count == 0) return {};
   NL_TRY(check_buffers(send, recv, count, type, op));
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
@@ -224,7 +224,7 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
 Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type,
                                          ReduceOp op, const LoopPlan& plan, std::vector<double>& op_ns,
                                          Stream stream_pointer, const CallOptions& options) {
-  if (control_->has_fault()) return status();
+  if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
   if (nranks() == 1) return failure(Code::invalid_usage, "a loop of one rank has nothing to time");
   NL_TRY(check_buffers(send, recv, count, type, op));
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
@@ -286,6 +286,7 @@ void CudaCommunicator::abort() {
     const std::lock_guard lock(reason_mutex_);
     if (stop_reason_.ok()) stop_reason_ = failure(Code::aborted, "rank %d was told to stop", rank_);
   }
+  stopped_.store(true, std::memory_order_relaxed);
   control_->set_abort();
 }
 

@@ -1,6 +1,7 @@
 // The communicator of GPU ranks: each call enqueues one kernel.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -60,6 +61,7 @@ class CudaCommunicator final : public Communicator {
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;
+  std::atomic<bool> stopped_{false};  // abort() was called
   mutable std::mutex reason_mutex_;
   Status stop_reason_;  // why the abort word was set on purpose; guarded by reason_mutex_
 };
