@@ -1,9 +1,9 @@
 // Running one scenario under the checker and saying what it found.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
+#include <new>
 #include <ostream>
 #include <string>
 
@@ -13,74 +13,73 @@
 
 namespace nearlight::model {
 
+// What some threads do. Made anew for every execution; the atomics and variables it holds are the checker's.
+class Scenario {
+ public:
+  virtual ~Scenario() = default;
+  virtual void before() {}
+  virtual void thread(unsigned index) = 0;
+  virtual void after() {}
+};
+
+// The checker is compiled once for each number of threads (checker.cpp), not once for each scenario.
+struct Setup {
+  static constexpr std::size_t kMaxBytes = std::size_t{1} << 17;
+
+  int threads;
+  unsigned step_limit;               // longer executions count as stuck
+  Scenario* (*make)(void* storage);  // in kMaxBytes
+};
+
+template <class S>
+Setup setup_of() {
+  static_assert(sizeof(S) <= Setup::kMaxBytes);
+  return {S::kThreads, S::kStepLimit, [](void* storage) -> Scenario* { return ::new (storage) S; }};
+}
+
 // How executions are chosen. `full` and `bounded` visit all there are: every interleaving, or every one with
 // at most `preemptions` switches away from a thread that could go on; both let a load see the newest store or
-// the one before. `random` draws executions; there a load may see one store more back.
+// the one before. `random` draws executions; there a load may see one store more back. Its seeds are the
+// numbers of the executions, so what it finds it finds again.
 struct Search {
-  rl::scheduler_type_e kind;
+  enum class Kind { full, bounded, random };
+  Kind kind;
   std::uint64_t executions = 0;  // random only
   unsigned preemptions = 0;      // bounded only
 
-  static Search full() { return {rl::sched_full}; }
-  static Search bounded(unsigned preemptions) { return {rl::sched_bound, 0, preemptions}; }
-  static Search random(std::uint64_t executions) { return {rl::sched_random, executions}; }
+  static Search full() { return {Kind::full}; }
+  static Search bounded(unsigned preemptions) { return {Kind::bounded, 0, preemptions}; }
+  static Search random(std::uint64_t executions) { return {Kind::random, executions}; }
 };
 
-// The slow tier (NEARLIGHT_MODEL_TIER=slow) draws more.
-inline bool slow_tier() {
-  const char* tier = std::getenv("NEARLIGHT_MODEL_TIER");
-  return tier != nullptr && std::strcmp(tier, "slow") == 0;
-}
+// The slow tier (NEARLIGHT_MODEL_TIER=slow) looks at more.
+bool slow_tier();
 
 struct Finding {
   rl::test_result_e kind;
   std::uint64_t executions;
   std::string history;  // of the failing execution
 };
+std::ostream& operator<<(std::ostream& stream, const Finding& finding);
 
-inline std::ostream& operator<<(std::ostream& stream, const Finding& finding) {
-  constexpr std::size_t kShown = 20'000;
-  stream << rl::test_result_str(finding.kind) << " after " << finding.executions << " executions\n";
-  if (finding.history.size() <= kShown) return stream << finding.history;
-  return stream << finding.history.substr(0, kShown / 2) << "\n[...]\n"
-                << finding.history.substr(finding.history.size() - kShown / 2);
-}
-
-template <class Scenario>
-Finding explore(const Search& search) {
-  rl::ostringstream text;  // its memory is not the checker's to count
-  rl::test_params params;
-  params.search_type = search.kind;
-  params.iteration_count = search.executions;
-  params.context_bound = search.preemptions;
-  params.execution_depth_limit = Scenario::kStepLimit;
-  params.output_stream = &text;
-  params.progress_stream = &text;
-  rl::simulate<Scenario>(params);
-  Finding finding{params.test_result, params.stop_iteration, {}};
-  if (finding.kind != rl::test_result_success) finding.history = text.str().c_str();
-  return finding;
-}
+Finding explore(const Setup& setup, const Search& search);
 
 // The scenario must hold in every execution visited.
-template <class Scenario>
+void expect_holds(const Setup& setup, const Search& search);
+// The mutant must be found at random, and for the expected reason.
+void expect_found(const Setup& setup, rl::test_result_e kind, std::uint64_t executions);
+
+template <class S>
 void expect_holds(const Search& search) {
-  const Finding finding = explore<Scenario>(search);
-  EXPECT_EQ(finding.kind, rl::test_result_success) << finding;
-  ::testing::Test::RecordProperty("executions", std::to_string(finding.executions));
+  expect_holds(setup_of<S>(), search);
 }
-
-template <class Scenario>
+template <class S>
 void expect_holds_at_random(std::uint64_t quick, std::uint64_t slow) {
-  expect_holds<Scenario>(Search::random(slow_tier() ? slow : quick));
+  expect_holds(setup_of<S>(), Search::random(slow_tier() ? slow : quick));
 }
-
-// The mutant must be found, and for the expected reason.
-template <class Scenario>
-void expect_found(rl::test_result_e kind, const Search& search) {
-  const Finding finding = explore<Scenario>(search);
-  EXPECT_EQ(finding.kind, kind) << finding;
-  ::testing::Test::RecordProperty("executions", std::to_string(finding.executions));
+template <class S>
+void expect_found(rl::test_result_e kind, std::uint64_t executions) {
+  expect_found(setup_of<S>(), kind, executions);
 }
 
 }  // namespace nearlight::model

@@ -40,11 +40,12 @@ struct Case {
 };
 
 template <class C>
-inline constexpr int kThreads = C::kRanks* C::kLanes -
-                                (C::kLanesOfLastRank == 0 ? 0 : C::kLanes - C::kLanesOfLastRank);
+inline constexpr int kThreadsOf = C::kRanks* C::kLanes -
+                                  (C::kLanesOfLastRank == 0 ? 0 : C::kLanes - C::kLanesOfLastRank);
 
 template <class C>
-struct Exchange : rl::test_suite<Exchange<C>, kThreads<C>> {
+struct Exchange : Scenario {
+  static constexpr int kThreads = kThreadsOf<C>;
   static constexpr unsigned kStepLimit = C::kStepLimit;
   static constexpr int kRanks = C::kRanks, kLanes = C::kLanes;
   static constexpr int kSteps = static_cast<int>(sizeof(C::kStepList) / sizeof(Step));
@@ -64,7 +65,7 @@ struct Exchange : rl::test_suite<Exchange<C>, kThreads<C>> {
 
   static std::int32_t given(int rank, int step, int i) { return (rank + 1) * 10'000 + (step + 1) * 100 + i; }
 
-  void before() {
+  void before() override {
     exec::model_counters.restart();
     for (int rank = 0; rank < kRanks; ++rank) {
       Space::template store<exec::Order::relaxed, exec::Scope::device>(state[rank].epoch, C::kInitialEpoch);
@@ -77,7 +78,7 @@ struct Exchange : rl::test_suite<Exchange<C>, kThreads<C>> {
     }
   }
 
-  void thread(unsigned index) {
+  void thread(unsigned index) override {
     const int rank = static_cast<int>(index) / kLanes, lane = static_cast<int>(index) % kLanes;
     const int lanes = rank == kRanks - 1 && C::kLanesOfLastRank != 0 ? C::kLanesOfLastRank : kLanes;
     for (int step = 0; step < kSteps;) {

@@ -25,8 +25,8 @@ struct FailingCase : Case<> {
 };
 
 template <class C>
-struct Failing
-    : rl::test_suite<Failing<C>, kThreads<C> + (C::kAbortedRank >= 0 || C::kWatchedRank >= 0 ? 1 : 0)> {
+struct Failing : Scenario {
+  static constexpr int kThreads = kThreadsOf<C> + (C::kAbortedRank >= 0 || C::kWatchedRank >= 0 ? 1 : 0);
   static constexpr unsigned kStepLimit = C::kStepLimit;
   static constexpr int kRanks = C::kRanks, kLanes = C::kLanes;
   static constexpr int kSteps = static_cast<int>(sizeof(C::kStepList) / sizeof(Step));
@@ -48,7 +48,7 @@ struct Failing
 
   static std::int32_t given(int rank, int step, int i) { return (rank + 1) * 10'000 + (step + 1) * 100 + i; }
 
-  void before() {
+  void before() override {
     exec::model_counters.restart();
     for (int rank = 0; rank < kRanks; ++rank) {
       for (int step = 0; step < kSteps; ++step) {
@@ -60,8 +60,8 @@ struct Failing
     }
   }
 
-  void thread(unsigned index) {
-    if (index == static_cast<unsigned>(kThreads<C>)) return host();
+  void thread(unsigned index) override {
+    if (index == static_cast<unsigned>(kThreadsOf<C>)) return host();
     const int number = static_cast<int>(index) / kLanes, lane = static_cast<int>(index) % kLanes;
     Rank& rank = ranks[number];
     for (int step = 0; step < kSteps;) {
@@ -78,7 +78,7 @@ struct Failing
     }
   }
 
-  void after() {
+  void after() override {
     for (int number = 0; number < kRanks; ++number) {
       if (number == C::kDeadRank) continue;
       Rank& rank = ranks[number];

@@ -32,6 +32,14 @@ struct NoSync : exec::ModelCoop {
   void sync() {}
 };
 
+// A group that meets but does not tell its threads that one of them has failed.
+struct NoVote : exec::ModelCoop {
+  bool sync_any(bool mine) {
+    sync();
+    return mine;
+  }
+};
+
 // [L2] Only one half of the line is looked at.
 struct OneFlagALine : ModelSpace {
   static bool try_load_line(const Line& line, std::uint32_t flag, Pack& out, std::uint32_t& seen) {
@@ -56,6 +64,21 @@ struct RelaxedAcquire : ModelSpace {
   template <Order, Scope scope>
   static std::uint32_t load(const Word& word) {
     return ModelSpace::load<Order::relaxed, scope>(word);
+  }
+};
+
+// A line whose store releases and whose load acquires: the CPU's.
+struct OrderedLines : ModelSpace {
+  static void store_line(Line& line, Pack pack, std::uint32_t flag) {
+    line.half[0](RL_INFO).store(exec::join_halves(exec::low_half(pack), flag), rl::mo_release);
+    line.half[1](RL_INFO).store(exec::join_halves(exec::high_half(pack), flag), rl::mo_release);
+  }
+  static bool try_load_line(const Line& line, std::uint32_t flag, Pack& out, std::uint32_t& seen) {
+    const std::uint64_t first = line.half[0](RL_INFO).load(rl::mo_acquire);
+    const std::uint64_t second = line.half[1](RL_INFO).load(rl::mo_acquire);
+    out = exec::join_halves(exec::low_half(first), exec::low_half(second));
+    seen = exec::high_half(first) == flag ? exec::high_half(second) : exec::high_half(first);
+    return exec::high_half(first) == flag && exec::high_half(second) == flag;
   }
 };
 
