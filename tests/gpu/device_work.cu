@@ -166,6 +166,21 @@ int ctas_for(const Work& work) { return work.count > (std::uint64_t{1} << 24) ? 
 
 }  // namespace
 
+cudaError_t preload_device_work() {
+  for (const void* const kernel :
+       {reinterpret_cast<const void*>(prepare_kernel), reinterpret_cast<const void*>(check_kernel),
+        reinterpret_cast<const void*>(check_untouched_kernel), reinterpret_cast<const void*>(advance_kernel),
+        reinterpret_cast<const void*>(hold_kernel), reinterpret_cast<const void*>(prepare_late_kernel),
+        reinterpret_cast<const void*>(check_and_overwrite_kernel),
+        reinterpret_cast<const void*>(advance_early_kernel)}) {
+    cudaFuncAttributes attributes{};
+    if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess) {
+      return error;
+    }
+  }
+  return cudaSuccess;
+}
+
 cudaError_t prepare(const Work& work, cudaStream_t stream) {
   prepare_kernel<<<ctas_for(work), kThreads, 0, stream>>>(work);
   return cudaGetLastError();

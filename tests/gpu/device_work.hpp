@@ -36,6 +36,8 @@ struct Work {
   const std::uint64_t* counter = nullptr;
 };
 
+// Loads all of them on the current device: the first launch of a kernel may wait for those that run.
+cudaError_t preload_device_work();
 // Writes input, poison and guards.
 cudaError_t prepare(const Work& work, cudaStream_t stream);
 // Compares output, guards and (out of place) input.

@@ -55,8 +55,8 @@ void launch_all_while_one_waits(int gpus) {
     for (const DataType type : kDataTypes) {
       for (const ReduceOp op : kReduceOps) {
         for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
-          // Sizes at which a thread holds 1, 2 and 4 packs.
-          for (const std::uint64_t count : {40u, 100'000u, 400'000u}) {
+          // Sizes at which a thread holds 1, 2 and 4 packs, in one round and in several.
+          for (const std::uint64_t count : {40u, 10'000u, 50'000u, 100'000u, 400'000u}) {
             Work work;
             work.pattern = {type, op, Values::general, calls};
             work.count = count;

@@ -88,47 +88,36 @@ Report Rank::wait_and_read() const {
   return seen;
 }
 
+#if NEARLIGHT_TEST_NCCL
+Result<std::vector<ncclComm*>> nccl_communicators(int nranks) {
+  static std::map<int, std::vector<ncclComm*>> made;
+  auto& known = made[nranks];
+  if (!known.empty()) return known;
+  NL_TRY_ASSIGN(const memory::Nccl* const nccl, memory::Nccl::find());
+  NL_TRY_ASSIGN(const auto id, nccl->get_unique_id());
+  std::vector<ncclComm*> all(static_cast<std::size_t>(nranks));
+  std::vector<Status> outcomes(all.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < nranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto at = static_cast<std::size_t>(rank);
+      outcomes[at] = ok_or("cudaSetDevice", cudaSetDevice(rank));
+      if (!outcomes[at].ok()) return;
+      auto comm = nccl->comm_init_rank(nranks, id, rank);
+      outcomes[at] = comm.status();
+      if (comm.ok()) all[at] = *comm;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const Status& outcome : outcomes) NL_TRY(outcome);
+  known = all;
+  return known;
+}
+#endif
+
 namespace {
 
 using Created = Result<std::unique_ptr<runtime::Communicator>>;
-
-#if NEARLIGHT_TEST_NCCL
-// NCCL communicators of rank r on GPU r. Made once a process: that takes NCCL a second.
-class NcclComms {
- public:
-  // [rank], for `nranks` ranks.
-  static Result<std::vector<ncclComm*>> get(int nranks) {
-    static NcclComms comms;
-    auto& made = comms.made_[nranks];
-    if (made.empty()) {
-      NL_TRY_ASSIGN(comms.nccl_, memory::Nccl::find());
-      NL_TRY_ASSIGN(const auto id, comms.nccl_->get_unique_id());
-      std::vector<ncclComm*> all(static_cast<std::size_t>(nranks));
-      std::vector<Status> outcomes(all.size());
-      std::vector<std::thread> threads;
-      for (int rank = 0; rank < nranks; ++rank) {
-        threads.emplace_back([&, rank] {
-          const auto at = static_cast<std::size_t>(rank);
-          outcomes[at] = ok_or("cudaSetDevice", cudaSetDevice(rank));
-          if (!outcomes[at].ok()) return;
-          auto comm = comms.nccl_->comm_init_rank(nranks, id, rank);
-          outcomes[at] = comm.status();
-          if (comm.ok()) all[at] = *comm;
-        });
-      }
-      for (auto& thread : threads) thread.join();
-      for (const Status& outcome : outcomes) NL_TRY(outcome);
-      made = all;
-    }
-    return made;
-  }
-
- private:
-  // The communicators stay until the process ends.
-  const memory::Nccl* nccl_ = nullptr;
-  std::map<int, std::vector<ncclComm*>> made_;
-};
-#endif
 
 Created create_one(const Setup& setup, std::unique_ptr<Exchange> exchange,
                    [[maybe_unused]] const std::vector<ncclComm*>& nccl, int rank,
@@ -153,7 +142,7 @@ std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators
   std::vector<ncclComm*> nccl;
 #if NEARLIGHT_TEST_NCCL
   if (setup.memory == Memory::nccl_window) {
-    auto comms = NcclComms::get(setup.ranks);
+    auto comms = nccl_communicators(setup.ranks);
     if (!comms.ok()) {
       for (Created& one : created) one = comms.status();
       return created;
@@ -187,6 +176,7 @@ Group::Group(const Setup& setup, const runtime::Options& options, std::size_t bu
     mine.device = rank % setup.gpus;
     need(cudaSetDevice(mine.device));
     if (!fine) return;
+    need(preload_device_work());
     need(cudaStreamCreateWithFlags(&mine.stream, cudaStreamNonBlocking));
     need(cudaMalloc(reinterpret_cast<void**>(&mine.send), buffer_bytes));
     need(cudaMalloc(reinterpret_cast<void**>(&mine.recv), buffer_bytes));

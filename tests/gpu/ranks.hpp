@@ -15,6 +15,8 @@
 #include "runtime/communicator.hpp"
 #include "tests/gpu/device_work.hpp"
 
+struct ncclComm;
+
 namespace nearlight::test {
 
 enum class Memory { cuda_vmm, nccl_window };
@@ -105,6 +107,10 @@ class Graph {
 // Creates the communicators of a group, in one thread a rank; [rank] is the result.
 std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators(
     const Setup& setup, const runtime::Options& options);
+
+// NCCL communicators of rank r on GPU r, one a rank. Made once a process, which takes NCCL a second, and left
+// to its end.
+Result<std::vector<ncclComm*>> nccl_communicators(int nranks);
 
 // A CUDA error as a Status, for bodies that return one.
 Status ok_or(const char* what, cudaError_t error);
