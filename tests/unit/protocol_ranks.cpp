@@ -1,0 +1,193 @@
+#include "tests/unit/protocol_ranks.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace nearlight::test {
+
+namespace {
+
+using algorithm::Protocol;
+using Region = protocol::FlatRegion<HostSpace>;
+using Session = protocol::Session<Region, exec::LaneCoop>;
+
+constexpr std::uint64_t kGuardBytes = 64;
+constexpr std::byte kGuard{0xa5};
+
+template <class T, ReduceOp op>
+void run_kind(Session& session, const ProtocolCall& call, void* send, void* recv) {
+  using Math = algorithm::PackMath<HostSpace, T, op>;
+  constexpr int kMax = protocol::kMaxRanks;
+  const algorithm::Buffer<HostSpace, T> input(send, call.count), output(recv, call.count);
+  const algorithm::Share all{0, 1};
+  const algorithm::NoDelay hooks;
+  if (call.protocol == Protocol::simple) {
+    if (call.held <= 1) return algorithm::one_shot_simple<Math, kMax, 1>(session, all, input, output, hooks);
+    return algorithm::one_shot_simple<Math, kMax, 2>(session, all, input, output, hooks);
+  }
+  if (call.held == 0) return algorithm::one_shot_ll<Math, kMax, 0>(session, all, input, output, hooks);
+  if (call.held == 1) return algorithm::one_shot_ll<Math, kMax, 1>(session, all, input, output, hooks);
+  return algorithm::one_shot_ll<Math, kMax, 2>(session, all, input, output, hooks);
+}
+
+template <class T>
+void run_op(Session& session, const ProtocolCall& call, void* send, void* recv) {
+  if (call.op == ReduceOp::sum) return run_kind<T, ReduceOp::sum>(session, call, send, recv);
+  run_kind<T, ReduceOp::max>(session, call, send, recv);
+}
+
+// The send and receive buffers of one rank, with guards around what the call may touch.
+class Buffers {
+ public:
+  Buffers(const ProtocolCall& call, int rank) : call_(call), rank_(rank) {
+    const std::size_t size = size_of(call.type);
+    const std::size_t start = kGuardBytes + (call.misaligned + static_cast<std::size_t>(rank)) % 4 * size;
+    bytes_ = call.count * size;
+    for (auto* buffer : {&send_, &recv_}) {
+      buffer->assign(start + bytes_ + kGuardBytes, kGuard);
+    }
+    send_at_ = start;
+    recv_at_ = call.in_place ? start : kGuardBytes + (start - kGuardBytes + size) % (4 * size);
+    for (std::uint64_t i = 0; i < call.count; ++i) {
+      store_bits(call.type, send(), i, input_bits(source(), call.type, rank, i));
+    }
+  }
+
+  void* send() { return send_.data() + send_at_; }
+  void* recv() { return call_.in_place ? send() : recv_.data() + recv_at_; }
+
+  void check(int nranks, std::size_t number, Problems& problems) {
+    std::vector<std::uint32_t> inputs(static_cast<std::size_t>(nranks));
+    for (std::uint64_t i = 0; i < call_.count; ++i) {
+      for (int rank = 0; rank < nranks; ++rank) {
+        inputs[static_cast<std::size_t>(rank)] = input_bits(source(), call_.type, rank, i);
+      }
+      const Expected expected = reduce_reference(call_.type, call_.op, inputs);
+      const std::uint32_t got = load_bits(call_.type, recv(), i);
+      if (!expected.matches(call_.type, got)) {
+        problems.add("call %zu (%s %s %s, %llu elements, held %d) rank %d element %llu: %08x, expected %08x",
+                     number, name_of(call_.protocol), name_of(call_.type), name_of(call_.op),
+                     static_cast<unsigned long long>(call_.count), call_.held, rank_,
+                     static_cast<unsigned long long>(i), got, expected.bits);
+      }
+    }
+    check_guards(call_.in_place ? send_ : recv_, call_.in_place ? send_at_ : recv_at_, number, problems);
+    if (!call_.in_place) {
+      check_guards(send_, send_at_, number, problems);
+      for (std::uint64_t i = 0; i < call_.count; ++i) {
+        if (load_bits(call_.type, send(), i) != input_bits(source(), call_.type, rank_, i)) {
+          problems.add("call %zu rank %d: the input was changed", number, rank_);
+          break;
+        }
+      }
+    }
+  }
+
+ private:
+  Source source() const { return {Values::numbers, call_.seed}; }
+  void check_guards(const std::vector<std::byte>& buffer, std::size_t at, std::size_t number,
+                    Problems& problems) const {
+    const auto is_guard = [](std::byte byte) { return byte == kGuard; };
+    const auto begin = buffer.begin() + static_cast<std::ptrdiff_t>(at);
+    const auto end = begin + static_cast<std::ptrdiff_t>(bytes_);
+    if (!std::all_of(buffer.begin(), begin, is_guard) || !std::all_of(end, buffer.end(), is_guard)) {
+      problems.add("call %zu rank %d: written outside the buffer", number, rank_);
+    }
+  }
+
+  const ProtocolCall& call_;
+  int rank_;
+  std::size_t bytes_ = 0, send_at_ = 0, recv_at_ = 0;
+  std::vector<std::byte> send_, recv_;
+};
+
+}  // namespace
+
+ProtocolRanks::ProtocolRanks(const ProtocolShape& shape)
+    : shape_(shape),
+      layout_{shape.ranks, shape.slots, shape.cells},
+      stride_(layout_.region_bytes() + sizeof(Line)),
+      heap_(stride_ / sizeof(Line) * static_cast<std::size_t>(shape.ranks)),
+      ranks_(static_cast<std::size_t>(shape.ranks)) {
+  for (ProtocolRank& rank : ranks_) rank.state.epoch = shape.initial_epoch;
+}
+
+void ProtocolRanks::run(const ProtocolCall& call, int rank, exec::LaneCoop coop, void* send, void* recv) {
+  ProtocolRank& own = this->rank(rank);
+  protocol::Control<HostSpace> control;
+  control.abort = &own.abort;
+  control.claim = &own.claim;
+  control.valid = &own.valid;
+  control.record = &own.record;
+  control.timeout_ns = shape_.timeout_ns;
+  Session session(Region(reinterpret_cast<char*>(heap_.data()), stride_, rank, layout_), coop, own.state,
+                  control, 0, 0);
+  switch (call.type) {
+    case DataType::i32:
+      run_op<std::int32_t>(session, call, send, recv);
+      break;
+    case DataType::f32:
+      run_op<float>(session, call, send, recv);
+      break;
+    case DataType::bf16:
+      run_op<Bf16>(session, call, send, recv);
+      break;
+  }
+  session.close();
+}
+
+std::string ProtocolRanks::run_all(const std::vector<ProtocolCall>& calls) {
+  std::vector<Problems> problems(static_cast<std::size_t>(shape_.ranks));
+  std::vector<std::thread> threads;
+  const int lanes = shape_.lanes;
+  struct Group {
+    explicit Group(int lanes) : inside(lanes), between(lanes) {}
+    std::barrier<> inside, between;
+    std::unique_ptr<Buffers> buffers;
+  };
+  std::vector<std::unique_ptr<Group>> groups;
+  for (int rank = 0; rank < shape_.ranks; ++rank) groups.push_back(std::make_unique<Group>(lanes));
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    for (int lane = 0; lane < lanes; ++lane) {
+      threads.emplace_back([&, rank, lane] {
+        Group& group = *groups[static_cast<std::size_t>(rank)];
+        for (std::size_t number = 0; number < calls.size(); ++number) {
+          if (lane == 0) group.buffers = std::make_unique<Buffers>(calls[number], rank);
+          group.between.arrive_and_wait();
+          run(calls[number], rank, {lane, lanes, &group.inside}, group.buffers->send(),
+              group.buffers->recv());
+          group.between.arrive_and_wait();
+          if (lane == 0) group.buffers->check(shape_.ranks, number, problems[static_cast<std::size_t>(rank)]);
+        }
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::string text;
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    if (this->rank(rank).valid != 0) text += "rank " + std::to_string(rank) + " gave up\n";
+    text += problems[static_cast<std::size_t>(rank)].text();
+  }
+  return text;
+}
+
+std::vector<ProtocolCall> random_calls(std::size_t number, std::uint64_t max_bytes, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t limit) { return random() % limit; };
+  std::vector<ProtocolCall> calls(number);
+  for (ProtocolCall& call : calls) {
+    call.protocol = below(2) == 0 ? Protocol::ll : Protocol::simple;
+    call.held = static_cast<int>(below(3));
+    call.type = kDataTypes[below(3)];
+    call.op = kReduceOps[below(2)];
+    // Small ones most often: a count of 0 and 1, ends inside a pack and a vector, then several rounds.
+    const std::uint64_t limit = below(3) == 0 ? max_bytes : 64;
+    call.count = below(limit / size_of(call.type) + 1);
+    call.in_place = below(2) == 0;
+    call.misaligned = static_cast<std::uint32_t>(below(4));
+    call.seed = random();
+  }
+  return calls;
+}
+
+}  // namespace nearlight::test
