@@ -25,7 +25,6 @@ Json number_or_null(const std::optional<double>& value) {
   return value ? Json(rounded(*value)) : Json(nullptr);
 }
 
-
 Json json_of(const ResultRow& row) {
   Json json;
   json["collective"] = row.collective;

@@ -10,6 +10,8 @@ GpuFacts gpu_facts() {
   return facts;
 }
 
+std::size_t gpu_probe_bytes(int) { return 0; }
+
 Result<SolReport> measure_gpu(const GpuProbeTarget&) {
   return failure(Code::unsupported, "built without CUDA");
 }

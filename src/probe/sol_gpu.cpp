@@ -267,10 +267,9 @@ class Probe {
       return gpu::start_chase(here.notes(), here.ctas(), here.sm(place), lines(end, remote ? 1 - end : end),
                               laps, here.stream());
     };
-    std::array<gpu::Notes, 2>& notes = notes_;
     if (!one_device_) {
-      NL_TRY(run_pinned({place, place}, start, notes));
-      for (std::size_t end = 0; end < 2; ++end) times_us[end] = times_of(notes[end], laps.timed);
+      NL_TRY(run_pinned({place, place}, start, notes_));
+      for (std::size_t end = 0; end < 2; ++end) times_us[end] = times_of(notes_[end], laps.timed);
       return {};
     }
     // Both ends would work on the same SM: one after the other, the idle one elsewhere.
@@ -283,9 +282,9 @@ class Probe {
                                 end == alone ? probed : gpu::Lines{probed.first, probed.spacing, 0}, laps,
                                 here.stream());
       };
-      NL_TRY(run_pinned({place, place}, start_apart, notes));
+      NL_TRY(run_pinned({place, place}, start_apart, notes_));
       times_us[static_cast<std::size_t>(alone)] =
-          times_of(notes[static_cast<std::size_t>(alone)], laps.timed);
+          times_of(notes_[static_cast<std::size_t>(alone)], laps.timed);
     }
     return {};
   }
@@ -388,7 +387,7 @@ class Probe {
   const bool one_device_;
   const std::size_t spacing_;
   std::vector<End> ends_;
-  std::array<gpu::Notes, 2> notes_{};  // large: not for the stack
+  std::array<gpu::Notes, 2> notes_{};
 };
 
 Status check(const GpuProbeTarget& target) {
