@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -294,26 +295,20 @@ Status ForkExchange::end_of(int peer, const char* what) const {
 }
 
 Status ForkExchange::peers_failure() const {
-  const BoardFailure& record = board_.header().failure;
-  switch (record.state.load(std::memory_order_acquire)) {
-    case 0:
-      return {};
-    case 1:
-      return failure(Code::remote_error, "another rank gave up");
-    default:
-      return failure(Code::remote_error, "rank %d gave up: %s", record.rank, record.text);
-  }
+  const std::uint32_t first = board_.header().first_failure.load(std::memory_order_acquire);
+  if (first == 0) return {};
+  const int peer = static_cast<int>(first) - 1;
+  return failure(Code::remote_error, "rank %d gave up: %s", peer, board_.rank(peer).failure);
 }
 
 Status ForkExchange::fail(Status why) {
   if (!failed_.ok()) return failed_;
   failed_ = std::move(why);
-  BoardFailure& record = board_.header().failure;
+  BoardRank& mine = board_.rank(rank_);
+  std::snprintf(mine.failure, sizeof mine.failure, "%s", failed_.text().c_str());
   std::uint32_t none = 0;
-  if (record.state.compare_exchange_strong(none, 1, std::memory_order_relaxed)) {
-    record.rank = rank_;
-    std::strncpy(record.text, failed_.text().c_str(), sizeof record.text - 1);  // the last byte stays 0
-    record.state.store(2, std::memory_order_release);
+  if (board_.header().first_failure.compare_exchange_strong(none, static_cast<std::uint32_t>(rank_) + 1,
+                                                            std::memory_order_acq_rel)) {
     board_.ring();
   }
   return failed_;

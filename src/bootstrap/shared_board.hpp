@@ -33,20 +33,16 @@ struct alignas(64) BoardRank {
   std::atomic<std::uint32_t> dead;
   std::int32_t end_signal;  // 0: by exit
   std::int32_t end_code;
-  pid_t pid;  // written before the gate opens
-};
-
-// The first failure of any rank, for the others.
-struct BoardFailure {
-  std::atomic<std::uint32_t> state;  // 0 none, 1 being written, 2 text is there (release/acquire)
-  std::int32_t rank;
-  char text[200];
+  pid_t pid;          // written before the gate opens
+  char failure[200];  // this rank's text for the others, see first_failure
 };
 
 struct BoardHeader {
   std::atomic<std::uint32_t> gate;  // 0 wait, 1 go; opened by the parent with release when all pids are there
   std::atomic<std::uint32_t> bell;  // rung after every change that someone may wait for
-  BoardFailure failure;
+  // Whose failure came first: that rank + 1; 0: none. Set with release after the rank's text is there, read
+  // with acquire before the text is, so that nobody waits for a rank that was killed while it wrote.
+  std::atomic<std::uint32_t> first_failure;
 };
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
@@ -79,7 +75,7 @@ class SharedBoard {
   void wait_for_bell(std::uint32_t seen, Deadline deadline) const;
 
  private:
-  static constexpr std::size_t kHeaderBytes = 320;
+  static constexpr std::size_t kHeaderBytes = 64;
   static_assert(sizeof(BoardHeader) <= kHeaderBytes && kHeaderBytes % alignof(BoardRank) == 0);
   static std::size_t offset_of_rank(int r) { return static_cast<std::size_t>(r) * sizeof(BoardRank); }
 
