@@ -10,7 +10,7 @@ constexpr std::size_t kPackBytes = 8;
 
 std::size_t bytes_of(const Facts& facts) { return facts.count * size_of(facts.type); }
 
-std::uint32_t ceil_div(std::size_t a, std::size_t b) { return static_cast<std::uint32_t>((a + b - 1) / b); }
+std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 std::uint32_t up_to(std::size_t wanted, std::uint32_t limit) {
   return static_cast<std::uint32_t>(std::clamp<std::size_t>(wanted, 1, std::max(1u, limit)));
@@ -63,7 +63,8 @@ Route all_reduce(const Facts& facts) {
     return route;
   }
   if (!facts.gpu) return on_cpu(facts);
-  return bytes_of(facts) * static_cast<std::size_t>(facts.nranks - 1) <= kGpuLlLimitBytes
+  // Divided rather than multiplied: the bytes times the other ranks may be more than a size can say.
+  return bytes_of(facts) <= kGpuLlLimitBytes / static_cast<std::size_t>(facts.nranks - 1)
              ? ll_on_gpu(facts)
              : simple_on_gpu(facts);
 }

@@ -36,6 +36,11 @@ Status check_buffers(const void* send, const void* recv, std::size_t count, Data
   if (to % element != 0)
     return failure(Code::invalid_argument, "recv (%p) is not aligned to %zu bytes", recv, element);
   const std::uintptr_t bytes = count * element;
+  if (from + bytes < from || to + bytes < to) {
+    return failure(Code::invalid_argument,
+                   "count: %zu elements from send (%p) or recv (%p) reach past the last address", count, send,
+                   recv);
+  }
   if (from != to && from < to + bytes && to < from + bytes) {
     return failure(Code::invalid_argument,
                    "send (%p) and recv (%p) overlap without being the same, %zu bytes each", send, recv,

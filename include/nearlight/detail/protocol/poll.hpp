@@ -33,7 +33,11 @@ NL_FN Wait poll(const Control<S>& control, Attempt&& attempt) {
       if (attempt()) return Wait::ok;
       S::relax(checks * S::kPollsPerCheck + polls);
     }
-    if (const Wait limit = check_limits(control, started_ns); limit != Wait::ok) return limit;
+    if (const Wait limit = check_limits(control, started_ns); limit != Wait::ok) {
+      // A last look: a peer may have sent all, ended and been noticed since the one before, and a thread that
+      // was not run for long sees the clock first.
+      return attempt() ? Wait::ok : limit;
+    }
   }
 }
 
