@@ -1,0 +1,144 @@
+// What a communicator says about itself.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "bootstrap/in_process.hpp"
+#include "runtime/create.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace nearlight::runtime {
+namespace {
+
+using test::Kind;
+using test::Problems;
+
+TEST(HostCommunicator, SaysWhatItIs) {
+  for (const int nranks : {1, 2, 8}) {
+    EXPECT_EQ(test::run_communicators(Kind::threads, nranks, {},
+                                      [&](Communicator& comm, Exchange& exchange, Problems& trouble) {
+                                        if (comm.rank() != exchange.rank() || comm.nranks() != nranks)
+                                          trouble.add("another rank");
+                                        if (std::strcmp(comm.backend(), "host") != 0)
+                                          trouble.add("backend %s", comm.backend());
+                                        if (std::strcmp(comm.memory(), "shm") != 0)
+                                          trouble.add("memory %s", comm.memory());
+                                        if (!comm.status().ok() || comm.fault())
+                                          trouble.add("failed from the start");
+                                      }),
+              "");
+  }
+}
+
+// Lines and cells of every source in two banks, and their flags.
+TEST(HostCommunicator, ScratchFollowsTheOptions) {
+  Options options = test::patient();
+  options.slots = 64;
+  options.chunk_bytes = 1024;
+  std::size_t at_first = 0;
+  for (const std::size_t offset : {std::size_t{0}, std::size_t{128}, std::size_t{4096}}) {
+    options.heap_offset = offset;
+    EXPECT_EQ(test::run_communicators(Kind::threads, 3, options,
+                                      [&](Communicator& comm, Exchange&, Problems& trouble) {
+                                        const std::size_t least = 2 * 3 * (64 * 16 + 1024);
+                                        if (comm.scratch_bytes() < offset + least)
+                                          trouble.add("%zu bytes", comm.scratch_bytes());
+                                        if (comm.rank() != 0) return;
+                                        if (offset == 0) at_first = comm.scratch_bytes();
+                                        if (comm.scratch_bytes() != at_first + offset)
+                                          trouble.add("%zu bytes", comm.scratch_bytes());
+                                      }),
+              "");
+  }
+}
+
+// The place of the slots in the heap changes nothing.
+TEST(HostCommunicator, WorksAnywhereInTheHeap) {
+  for (const std::size_t offset : {std::size_t{128}, std::size_t{128} * 33, std::size_t{1} << 20}) {
+    Options options = test::patient();
+    options.heap_offset = offset;
+    EXPECT_EQ(test::run_communicators(
+                  Kind::threads, 2, options,
+                  [](Communicator& comm, Exchange&, Problems& trouble) {
+                    for (const auto protocol : {route::Protocol::ll, route::Protocol::simple}) {
+                      std::vector<std::int32_t> data(3000, comm.rank() + 1);
+                      CallOptions how;
+                      how.protocol = protocol;
+                      const Status status = comm.all_reduce(data.data(), data.data(), data.size(),
+                                                            DataType::i32, ReduceOp::sum, nullptr, how);
+                      if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+                      for (const std::int32_t value : data) {
+                        if (value != 3) return trouble.add("%d", value);
+                      }
+                    }
+                  }),
+              "");
+  }
+}
+
+TEST(HostCommunicator, ExplainsItsChoice) {
+  EXPECT_EQ(test::run_communicators(Kind::threads, 2, {},
+                                    [](Communicator& comm, Exchange&, Problems& trouble) {
+                                      const auto small =
+                                          comm.explain_all_reduce(100, DataType::f32, ReduceOp::sum);
+                                      if (small.protocol != route::Protocol::ll)
+                                        trouble.add("400 bytes take %s", algorithm::name_of(small.protocol));
+                                      const auto large = comm.explain_all_reduce(
+                                          std::size_t{1} << 40, DataType::bf16, ReduceOp::max);
+                                      if (large.protocol != route::Protocol::simple)
+                                        trouble.add("2 TiB take %s", algorithm::name_of(large.protocol));
+                                      if (std::strlen(small.reason) == 0 || std::strlen(large.reason) == 0)
+                                        trouble.add("no reason");
+                                      if (small.algorithm != route::Algorithm::one_shot)
+                                        trouble.add("another algorithm");
+                                    }),
+            "");
+  EXPECT_EQ(test::run_communicators(Kind::threads, 1, {},
+                                    [](Communicator& comm, Exchange&, Problems& trouble) {
+                                      const auto alone =
+                                          comm.explain_all_reduce(100, DataType::f32, ReduceOp::sum);
+                                      if (alone.algorithm != route::Algorithm::copy)
+                                        trouble.add("one rank does not copy");
+                                    }),
+            "");
+}
+
+TEST(HostCommunicator, OneRankCopiesOrDoesNothing) {
+  EXPECT_EQ(test::run_communicators(
+                Kind::threads, 1, {},
+                [](Communicator& comm, Exchange&, Problems& trouble) {
+                  for (const std::size_t count : {1, 9, 10, 1023, 100'000}) {
+                    for (const ReduceOp op : kReduceOps) {
+                      std::vector<std::uint32_t> send(count), recv(count, 0xdeadbeef);
+                      for (std::size_t i = 0; i < count; ++i)
+                        send[i] = static_cast<std::uint32_t>(i * 2'654'435'761u);
+                      const std::vector<std::uint32_t> before = send;
+                      for (void* out : {static_cast<void*>(recv.data()), static_cast<void*>(send.data())}) {
+                        const Status status =
+                            comm.all_reduce(send.data(), out, count, DataType::f32, op, nullptr);
+                        if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+                      }
+                      if (recv != before || send != before)
+                        trouble.add("%zu elements came out changed", count);
+                    }
+                  }
+                }),
+            "");
+}
+
+// Where there is no GPU, asking for one is an error with a reason, and no crash.
+TEST(CudaCommunicator, WithoutAGpuIsRefusedWithAReason) {
+  const auto comm = create_cuda_local(std::move(bootstrap::make_in_process_group(1)[0]), 1'000'000);
+  ASSERT_FALSE(comm.ok());
+  EXPECT_TRUE(comm.status().code() == Code::unsupported || comm.status().code() == Code::cuda_error ||
+              comm.status().code() == Code::invalid_argument)
+      << comm.status().to_string();
+  EXPECT_FALSE(comm.status().text().empty());
+  const auto attached = create_cuda_nccl(nullptr);
+  ASSERT_FALSE(attached.ok());
+  EXPECT_FALSE(attached.status().text().empty());
+}
+
+}  // namespace
+}  // namespace nearlight::runtime

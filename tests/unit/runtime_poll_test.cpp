@@ -1,0 +1,81 @@
+// The wait that everything else is made of.
+#include <gtest/gtest.h>
+
+#include <nearlight/detail/protocol/poll.hpp>
+#include "exec/host_space.hpp"
+
+namespace nearlight::protocol {
+namespace {
+
+using exec::HostSpace;
+
+TEST(Poll, EndsWhenItHolds) {
+  for (const int attempts : {1, 2, 300, 5000}) {
+    int left = attempts;
+    EXPECT_EQ(poll<HostSpace>({.timeout_ns = 60'000'000'000}, [&] { return --left == 0; }), Wait::ok);
+    EXPECT_EQ(left, 0);
+  }
+}
+
+TEST(Poll, EndsByTheTimeLimit) {
+  const std::uint64_t begin_ns = HostSpace::now_ns();
+  EXPECT_EQ(poll<HostSpace>({.timeout_ns = 20'000'000}, [] { return false; }), Wait::timeout);
+  EXPECT_GE(HostSpace::now_ns() - begin_ns, 20'000'000u);
+}
+
+TEST(Poll, EndsByTheAbortWord) {
+  std::uint32_t abort = 1;
+  EXPECT_EQ(poll<HostSpace>({.abort = &abort, .timeout_ns = 60'000'000'000}, [] { return false; }),
+            Wait::aborted);
+}
+
+// A peer may send the last of its data, end, and be noticed, all between two looks at the data.
+TEST(Poll, WhatArrivedBeforeTheAbortCounts) {
+  for (std::uint32_t late = 1; late <= 2 * HostSpace::kPollsPerCheck + 1; ++late) {
+    std::uint32_t abort = 0, attempts = 0;
+    const Wait outcome = poll<HostSpace>({.abort = &abort, .timeout_ns = 60'000'000'000}, [&] {
+      if (++attempts == late) {
+        abort = 1;  // all that is waited for is there by now
+        return false;
+      }
+      return attempts > late;
+    });
+    ASSERT_EQ(outcome, Wait::ok) << "at attempt " << late;
+  }
+}
+
+// The same for a thread that did not run while the time passed.
+TEST(Poll, WhatArrivedBeforeTheTimeLimitCounts) {
+  std::uint32_t attempts = 0;
+  const Wait outcome = poll<HostSpace>({.timeout_ns = 1'000'000}, [&] {
+    if (++attempts == 2 * HostSpace::kPollsPerCheck) {
+      const std::uint64_t begin_ns = HostSpace::now_ns();
+      while (HostSpace::now_ns() - begin_ns < 2'000'000) {
+      }
+      return false;
+    }
+    return attempts > 2 * HostSpace::kPollsPerCheck;
+  });
+  EXPECT_EQ(outcome, Wait::ok);
+}
+
+TEST(Faults, TheFirstIsKept) {
+  std::uint32_t abort = 0, claim = 0, valid = 0;
+  FaultRecord record{};
+  const Control<HostSpace> control{&abort, &claim, &valid, &record, 1};
+  FaultRecord first{}, second{};
+  first.kind = 1;
+  first.peer = 2;
+  second.kind = 2;
+  second.peer = 3;
+  report_fault<HostSpace>(control, first);
+  EXPECT_EQ(valid, 1u);
+  EXPECT_EQ(abort, 1u);
+  EXPECT_NE(record.time_ns, 0u);
+  report_fault<HostSpace>(control, second);
+  EXPECT_EQ(record.kind, 1u);
+  EXPECT_EQ(record.peer, 2);
+}
+
+}  // namespace
+}  // namespace nearlight::protocol
