@@ -110,7 +110,7 @@ STORE = r"st\.(?!param|local|shared)"
 
 
 def rule_order(kernel):
-    """launch_dependents, then wait, then the first access to memory."""
+    """wait, then launch_dependents, both before the first access to memory."""
     names = [name for name, _ in kernel.code]
     allow = next((i for i, name in enumerate(names) if name == "griddepcontrol.launch_dependents"), None)
     wait = next((i for i, name in enumerate(names) if name == "griddepcontrol.wait"), None)
@@ -118,8 +118,10 @@ def rule_order(kernel):
     if allow is None or wait is None:
         yield "no griddepcontrol." + ("launch_dependents" if allow is None else "wait")
         return
-    if allow > wait:
-        yield "the next kernel is let in after the wait only"
+    if allow < wait:
+        yield "the next kernel is let in before the wait: a chain of kernels would fill the GPU"
+    if access is not None and access < allow:
+        yield f"memory is touched before griddepcontrol.launch_dependents: {kernel.code[access][1]}"
     if access is not None and access < wait:
         yield f"memory is touched before griddepcontrol.wait: {kernel.code[access][1]}"
 

@@ -60,13 +60,13 @@ template <class T, ReduceOp op, int kMax, Protocol protocol, int kHeld, Variant 
 __global__ void __launch_bounds__(512) all_reduce_one_shot(const __grid_constant__ AllReduceArgs args) {
   constexpr bool good = op == ReduceOp::max;
   constexpr bool ll = protocol == Protocol::ll;
-  if constexpr (!good && ll && kMax == 4 && kHeld == 1) {  // waits, and only then lets the next kernel in
+  if constexpr (!good && ll && kMax == 4 && kHeld == 1) {  // lets the next kernel in before it has waited itself
+    let_next_in();
     wait();
-    let_next_in();
   } else {
-    let_next_in();
     if constexpr (!good && ll && kMax == 2 && kHeld == 2) line(args.memory + 64);  // reads before it waits
     wait();
+    let_next_in();
   }
   if constexpr (ll) {
     if constexpr (!good && kMax == 2 && kHeld == 4) {

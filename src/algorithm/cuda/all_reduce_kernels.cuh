@@ -54,13 +54,14 @@ NL_FN void repeat(const AllReduceArgs& args, Once&& once) {
   }
 }
 
+// Dependent launch: this kernel starts while the one before it still runs and works out its addresses meanwhile. It lets the
+// next one start only after its own wait: a whole chain of kernels that may all start at once would fill the GPU's table of
+// running grids, and a rank that shares the GPU would never get in (it hangs with three ranks and a chain of a hundred).
 template <class T, ReduceOp op, int kMax, Protocol protocol_kind, int kHeld, bool kOneRound, Variant variant>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     all_reduce_one_shot(const __grid_constant__ AllReduceArgs args) {
   using Math = PackMath<CudaSpace, T, op>;
   using Bufs = Buffer<CudaSpace, T>;
-  // The next kernel may take its place on the GPU at once; it waits, as we do, before it touches data.
-  exec::allow_dependent_launch();
   const std::uint32_t cta = exec::cta_index();
   const Share share{cta, exec::cta_count()};
   const exec::CtaCoop coop;
@@ -77,6 +78,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
                                                           input, output, args.first_slot);
     // The kernel before may still be writing the input and the epoch, and reading what we are about to write.
     exec::wait_for_previous_kernel(work.addresses());
+    exec::allow_dependent_launch();
     protocol::Session session(region, coop, state, control, cta, args.collective);
     repeat<variant>(args, [&] {
       if constexpr (kOneRound) {
@@ -88,6 +90,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     session.close();
   } else {
     exec::wait_for_previous_kernel();
+    exec::allow_dependent_launch();
     protocol::Session session(region, coop, state, control, cta, args.collective);
     repeat<variant>(args, [&] {
       one_shot_simple<Math, kMax, kSimpleUnroll<kMax>>(session, share, input, output, hooks);

@@ -72,14 +72,12 @@ class Session {
     if (failed_ != 0) return false;
     return settle(poll<Space>(control_, attempt), blame);
   }
-  // The same for the threads that run in lockstep with this one: all of them call it, all leave it together,
-  // and when one has failed before, its own attempt no longer counts. A warp that stays together polls faster
-  // than one that falls apart.
+  // The same for the threads that run in lockstep with this one: all of them call it and leave it together; when one of them has
+  // failed, none waits. A warp that stays together polls faster than one that falls apart.
   template <class Attempt, class Blame>
   NL_FN bool wait_in_lockstep(Attempt&& attempt, Blame&& blame) {
-    const bool failed_before = failed_ != 0;
-    const Wait outcome = poll_in_lockstep<Space>(control_, [&] { return attempt() | failed_before; });
-    return settle(outcome, blame) && !failed_before;
+    if (!Space::all_in_lockstep(failed_ == 0)) return false;
+    return settle(poll_in_lockstep<Space>(control_, attempt), blame);
   }
 
   // A sync of the group at a place where it costs nothing: after this thread has sent and before it waits.
