@@ -42,6 +42,13 @@ struct ModelCounters {
   std::uint64_t clock = 0;                 // calls of now_ns()
   std::uint64_t polls[kMaxThreads] = {};   // calls of relax(), by thread
   std::uint64_t fences[kMaxThreads] = {};  // for tests that leave fences out
+  // For tests of threads in lockstep, by run: the vote that is on.
+  struct Vote {
+    int cast = 0, against = 0;
+    std::uint32_t number = 0;
+    bool outcome = false;
+  };
+  Vote votes[kMaxThreads];
 
   void restart() { *this = {}; }
 };
@@ -183,8 +190,8 @@ class ModelBarrierOf {
     }
   }
 
-  // Each lane tells each other one, then waits for each other one. A count for every pair: a lane that is already in the
-  // next phase must not be taken for one that is missing.
+  // Each lane tells each other one, then waits for each other one. A count for every pair: a lane that is
+  // already in the next phase must not be taken for one that is missing.
   void arrive_and_wait(int lane, int lanes) {
     unsigned before = 0;
     for (int to = 0; to < lanes; ++to) {
@@ -194,7 +201,8 @@ class ModelBarrierOf {
       if (from != lane) posted_[from][lane].wait(false, false, RL_INFO);
     }
   }
-  // The same, and whether any lane brought true. Two sets of votes: a lane may be one phase ahead of another, not two.
+  // The same, and whether any lane brought true. Two sets of votes: a lane may be one phase ahead of another,
+  // not two.
   bool vote_and_wait(int lane, int lanes, bool mine) {
     const int set = votes_cast_[lane]++ % 2;
     vote_[set][lane](RL_INFO).store(mine ? 1 : 0);

@@ -31,7 +31,8 @@ struct Case {
   static constexpr int kLanesOfLastRank =
       0;  // unlike the others', unless 0: fewer threads, so a deeper search
   static constexpr int kSlots = 1, kCells = 1;
-  static constexpr int kHeld = 0;  // packs a thread keeps in registers: the GPU's variant when not 0
+  static constexpr int kHeld = 0;        // packs a thread keeps in registers: the GPU's variant when not 0
+  static constexpr int kSlotsMoved = 0;  // held only: every other step begins at this slot
   static constexpr std::uint32_t kInitialEpoch = 0;
   static constexpr unsigned kStepLimit = 20'000;  // longer executions count as stuck
   // What lies between two sessions beside the meeting of the lanes. The boundary of two kernels is at least a
@@ -110,9 +111,21 @@ struct Exchange : Scenario {
     const auto count = static_cast<std::uint64_t>(C::kStepList[step].count);
     const algorithm::Buffer<Space, std::int32_t> in(input[rank][step], count), out(output[rank][step], count);
     if (C::kStepList[step].protocol == Protocol::ll) {
-      algorithm::one_shot_ll<Math, kRanks, C::kHeld>(session, {0, 1}, in, out, algorithm::NoDelay{});
+      run_ll<Math>(session, in, out, step % 2 * C::kSlotsMoved);
     } else {
       algorithm::one_shot_simple<Math, kRanks, 1>(session, {0, 1}, in, out, algorithm::NoDelay{});
+    }
+  }
+
+  template <class Math, class SessionT, class Bufs>
+  void run_ll(SessionT& session, const Bufs& in, const Bufs& out, int first_slot) {
+    if constexpr (C::kSlotsMoved == 0) {
+      algorithm::one_shot_ll<Math, kRanks, C::kHeld>(session, {0, 1}, in, out, algorithm::NoDelay{});
+    } else {
+      algorithm::OneShotLl<Math, kRanks, C::kHeld, View, Bufs>(session.view(), session.coop().thread_rank(),
+                                                               session.coop().size(), {0, 1}, in, out,
+                                                               static_cast<std::uint32_t>(first_slot))
+          .run(session, algorithm::NoDelay{});
     }
   }
 

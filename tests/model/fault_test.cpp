@@ -83,6 +83,11 @@ struct LlImpatientLanes : LlImpatient {
 struct LlImpatientLanesHeld : LlImpatientLanes {
   static constexpr int kHeld = 1;
 };
+struct LlImpatientLockstep : LlImpatientLanesHeld {
+  using Space = LockstepPairs;
+  template <class Memory>
+  using View = exec::ModelRegion<Space, Memory>;
+};
 struct SimpleImpatient : LlImpatient {
   static constexpr int kCells = 2;
   static constexpr Step kStepList[] = {{kSimple, 8}, {kSimple, 4}, {kSimple, 12, true}, {kSimple, 8}};
@@ -97,6 +102,7 @@ struct SimpleImpatientLanesVoting : SimpleImpatientLanes {
 TEST(Fault, LlImpatient) { expect_holds_at_random<Failing<LlImpatient>>(10'000, 50'000); }
 TEST(Fault, LlImpatientLanes) { expect_holds_at_random<Failing<LlImpatientLanes>>(5'000, 20'000); }
 TEST(Fault, LlImpatientLanesHeld) { expect_holds_at_random<Failing<LlImpatientLanesHeld>>(5'000, 20'000); }
+TEST(Fault, LlImpatientLockstep) { expect_holds_at_random<Failing<LlImpatientLockstep>>(5'000, 20'000); }
 TEST(Fault, SimpleImpatient) { expect_holds_at_random<Failing<SimpleImpatient>>(10'000, 50'000); }
 TEST(Fault, SimpleImpatientLanes) { expect_holds_at_random<Failing<SimpleImpatientLanes>>(5'000, 20'000); }
 TEST(Fault, SimpleImpatientLanesVoting) {

@@ -76,6 +76,28 @@ TEST(Ll, LanesRoundsOfAllSizes) { expect_holds_at_random<Exchange<LanesRounds>>(
 TEST(Ll, LanesRoundsOfAllSizesHeld) { expect_holds_at_random<Exchange<LanesRoundsHeld>>(10'000, 50'000); }
 TEST(Ll, TwoPacksALaneHeld) { expect_holds_at_random<Exchange<SlotsHeldByTwos>>(10'000, 50'000); }
 
+// The GPU's: two lanes that stay together, the second doubling the first where the message has only one pack;
+// slots that move from call to call, so that another lane reads and writes them.
+struct Lockstep : Lanes {
+  using Space = LockstepPairs;
+  template <class Memory>
+  using View = exec::ModelRegion<Space, Memory>;
+  static constexpr int kHeld = 1;
+  static constexpr Step kStepList[] = {{kLl, 2}, {kLl, 6}, {kLl, 2, true}, {kLl, 2}, {kLl, 3}};
+};
+struct LockstepHeldByTwos : Lockstep {
+  static constexpr int kSlots = 4, kHeld = 2;
+  static constexpr Step kStepList[] = {{kLl, 6}, {kLl, 2}, {kLl, 10}, {kLl, 5}};
+};
+struct MovingSlots : Lanes {
+  static constexpr int kHeld = 1, kSlots = 3, kSlotsMoved = 1;
+  static constexpr Step kStepList[] = {{kLl, 6}, {kLl, 4}, {kLl, 2}, {kLl, 2}, {kLl, 6}};
+};
+
+TEST(Ll, Lockstep) { expect_holds_at_random<Exchange<Lockstep>>(10'000, 50'000); }
+TEST(Ll, LockstepTwoPacksALane) { expect_holds_at_random<Exchange<LockstepHeldByTwos>>(10'000, 50'000); }
+TEST(Ll, MovingSlots) { expect_holds_at_random<Exchange<MovingSlots>>(10'000, 50'000); }
+
 struct InOneBank : TwoRanks {
   template <class Memory>
   using View = OneBank<Memory>;

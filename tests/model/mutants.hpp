@@ -82,6 +82,24 @@ struct OrderedLines : ModelSpace {
   }
 };
 
+// Pairs of lanes in lockstep, as a warp's threads are: what depends on a vote goes the same way for both. The
+// vote orders no memory. Unlike a warp's, the lanes still store one after the other.
+struct LockstepPairs : ModelSpace {
+  static constexpr int kLockstep = 2;
+  static bool all_in_lockstep(bool mine) {
+    auto& vote = exec::model_counters.votes[rl::thread_index() / kLockstep];
+    const std::uint32_t number = vote.number;
+    vote.against += !mine;
+    if (++vote.cast == kLockstep) {
+      vote.outcome = vote.against == 0;
+      vote.cast = vote.against = 0;
+      ++vote.number;
+    }
+    while (vote.number == number) rl::yield(1, RL_INFO);
+    return vote.outcome;
+  }
+};
+
 // [E2] Nothing is cleared as numbering starts anew.
 template <std::uint32_t last>
 struct NeverCleared : exec::ModelSpaceWith<last> {

@@ -40,7 +40,7 @@ struct LanesAgainstOne : Lanes {
 
 TEST(Simple, TwoRanksOneEpochEveryInterleaving) { expect_holds<Exchange<OneEpoch>>(Search::full()); }
 TEST(Simple, TwoRanksThreeEpochsEveryInterleavingOfFewSwitches) {
-  expect_holds<Exchange<TwoRanks>>(Search::bounded(slow_tier() ? 5u : 3u));
+  expect_holds<Exchange<TwoRanks>>(Search::bounded(slow_tier() ? 4u : 3u));
 }
 TEST(Simple, LanesAgainstOneEveryInterleavingOfFewSwitches) {
   expect_holds<Exchange<LanesAgainstOne>>(Search::bounded(slow_tier() ? 1u : 0u));
