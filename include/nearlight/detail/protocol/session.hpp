@@ -5,8 +5,11 @@
 // other. Then whoever hears a peer's epoch e+1 knows that the peer has read everything of epoch e, and may
 // overwrite that bank for epoch e+2.
 //
-// Sessions of one region are ordered by the caller: all threads of the group have closed one before any of
-// them opens the next (on the GPU the boundary between two kernels does it).
+// [E3] Sessions of one region are ordered by the caller: all threads of the group have closed one before any
+// of them opens the next, and what they loaded and stored in it is done before that (on the GPU the boundary
+// between two kernels does it). Where nothing of the kind lies between two sessions, the lines of LL must
+// themselves release and acquire, as the CPU's do: else, after a session of LL, a peer could overwrite cells
+// of the session before that have not been read.
 #pragma once
 
 #include <concepts>
@@ -72,8 +75,9 @@ class Session {
     if (failed_ != 0) return false;
     return settle(poll<Space>(control_, attempt), blame);
   }
-  // The same for the threads that run in lockstep with this one: all of them call it and leave it together; when one of them has
-  // failed, none waits. A warp that stays together polls faster than one that falls apart.
+  // The same for the threads that run in lockstep with this one: all of them call it and leave it together;
+  // when one of them has failed, none waits. A warp that stays together polls faster than one that falls
+  // apart.
   template <class Attempt, class Blame>
   NL_FN bool wait_in_lockstep(Attempt&& attempt, Blame&& blame) {
     if (!Space::all_in_lockstep(failed_ == 0)) return false;
@@ -88,8 +92,8 @@ class Session {
     synced_ = true;
   }
 
-  // A sync after which the failure of one thread is the failure of all: what needs the whole group's work (a
-  // published chunk) or the whole group's waiting (a read one) must not go on with a part of it.
+  // [F2] A sync after which the failure of one thread is the failure of all: what needs the whole group's
+  // work (a published chunk) or the whole group's waiting (a read one) must not go on with a part of it.
   NL_FN void sync_failure() {
     if constexpr (requires(C coop) {
                     { coop.sync_any(true) } -> std::same_as<bool>;

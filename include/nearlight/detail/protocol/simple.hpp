@@ -2,7 +2,7 @@
 //
 // Orderings: the group's stores of the chunk < sync < [S1] release store of the flag (system scope,
 // cumulative over the sync) pairs with [S2] acquire load of that flag < sync < the group's plain loads of the
-// chunk. Reuse: the session's rule (E1).
+// chunk. Reuse: the session's rules (E1, and E3 where LL takes turns with this protocol).
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ NL_FN void simple_observe(SessionT& session, std::uint32_t epoch, std::uint32_t 
           fault.seen = seen;
         });
   }
-  session.sync_failure();
+  session.sync_failure();  // [F2]
 }
 
 }  // namespace nearlight::protocol
