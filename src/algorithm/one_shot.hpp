@@ -58,12 +58,15 @@ NL_FN exec::Pack reduce_in_rank_order(exec::Pack own, const exec::Pack (&got)[kM
 // The LL kind. kMax: bound of the number of ranks. kHeld: packs a thread keeps in registers; the group then
 // covers size * kHeld slots a round.
 //
+// kFast: the message fits the slots of all groups together (one round) and both buffers take whole packs
+// throughout. Then there is no loop and hardly a branch.
+//
 // Everything that does not depend on the epoch or on the input is worked out on construction: a kernel does
 // that while the one before it still runs, and only then opens its session.
-template <class Math, int kMax, int kHeld, class V, class Bufs>
+template <class Math, int kMax, int kHeld, bool kFast, class V, class Bufs>
 class OneShotLl {
  public:
-  static_assert(kHeld > 0);
+  static_assert(kHeld == 1 || (kHeld > 1 && !kFast));
 
   // `first_slot`: the slot of the message's first pack; the slots from there on must suffice for width *
   // kHeld packs.
@@ -90,21 +93,17 @@ class OneShotLl {
     return slot_.addresses() | exec::address_bits(from_.at) | exec::address_bits(to_.at);
   }
 
-  // A message of one round: it fits the slots of all groups together. May be called again: nothing of the
-  // object changes.
-  template <class SessionT, class Hooks>
-  NL_FN void run_one_round(SessionT& session, const Hooks& hooks) const {
-    if (here_ != 0) round(session, hooks);
-  }
-  // Any message.
+  // The whole message. May be called again: nothing of the object changes.
   template <class SessionT, class Hooks>
   NL_FN void run(SessionT& session, const Hooks& hooks) const {
-    run_one_round(session, hooks);
-    OneShotLl next = *this;
-    for (std::uint64_t base = base_ + stride_; base < packs_; base += stride_) {
-      next.base_ = base;
-      next.place();
-      next.round(session, hooks);
+    if (here_ != 0) round(session, hooks);
+    if constexpr (!kFast) {
+      OneShotLl next = *this;
+      for (std::uint64_t base = base_ + stride_; base < packs_; base += stride_) {
+        next.base_ = base;
+        next.place();
+        next.round(session, hooks);
+      }
     }
   }
 
@@ -113,7 +112,7 @@ class OneShotLl {
   NL_FN void place() {
     here_ =
         packs_ > base_ ? (packs_ - base_ < span_ ? static_cast<std::uint32_t>(packs_ - base_) : span_) : 0;
-    active_ = takes_part(0) ? 1 : 0;
+    active_ = kFast || takes_part(0) ? 1 : 0;
     from_ = input_.place_of_pack(base_ + slot(0));
     to_ = output_.place_of_pack(base_ + slot(0));
     slot_ = protocol::LlSlot<kMax, V>(view_, first_slot_ + slot(0));
@@ -142,9 +141,9 @@ class OneShotLl {
     using exec::Pack;
     const auto& view = session.view();
     Pack own[kHeld], got[kHeld][kMax - 1];
-    const bool active = active_ != 0;
+    const bool active = kFast || active_ != 0;
     // Asked for before anything depends on the epoch: both loads are in flight together.
-    if (active) own[0] = input_.load_pack(from_);
+    if (active) own[0] = kFast ? V::Space::load_pack(from_.at) : input_.load_pack(from_);
     NL_UNROLL
     for (int i = 1; i < kHeld; ++i) {
       if (takes_part(i)) own[i] = input_.load_pack(input_.place_of_pack(base_ + slot(i)));
@@ -180,7 +179,12 @@ class OneShotLl {
           });
       hooks.at(DelayPoint::after_arrival);
       if (arrived) {
-        output_.store_pack(to_, reduce_in_rank_order<Math, kMax>(own[0], got[0], rank_, nranks_));
+        const Pack result = reduce_in_rank_order<Math, kMax>(own[0], got[0], rank_, nranks_);
+        if constexpr (kFast) {
+          V::Space::store_pack(to_.at, result);
+        } else {
+          output_.store_pack(to_, result);
+        }
         NL_UNROLL
         for (int i = 1; i < kHeld; ++i) {
           if (takes_part(i)) {
@@ -255,8 +259,8 @@ NL_FN void one_shot_ll(SessionT& session, Share share, const Bufs& input, const 
     one_shot_ll_streamed<Math, kMax>(session, share, input, output, hooks);
   } else {
     using V = std::remove_cvref_t<decltype(session.view())>;
-    OneShotLl<Math, kMax, kHeld, V, Bufs> work(session.view(), session.coop().thread_rank(),
-                                               session.coop().size(), share, input, output);
+    OneShotLl<Math, kMax, kHeld, false, V, Bufs> work(session.view(), session.coop().thread_rank(),
+                                                      session.coop().size(), share, input, output);
     work.run(session, hooks);
   }
 }

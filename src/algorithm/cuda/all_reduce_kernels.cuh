@@ -54,10 +54,11 @@ NL_FN void repeat(const AllReduceArgs& args, Once&& once) {
   }
 }
 
-// Dependent launch: this kernel starts while the one before it still runs and works out its addresses meanwhile. It lets the
-// next one start only after its own wait: a whole chain of kernels that may all start at once would fill the GPU's table of
-// running grids, and a rank that shares the GPU would never get in (it hangs with three ranks and a chain of a hundred).
-template <class T, ReduceOp op, int kMax, Protocol protocol_kind, int kHeld, bool kOneRound, Variant variant>
+// Dependent launch: this kernel starts while the one before it still runs and works out its addresses
+// meanwhile. It lets the next one start only after its own wait: a whole chain of kernels that may all start
+// at once would fill the GPU's table of running grids, and a rank that shares the GPU would never get in (it
+// hangs with three ranks and a chain of a hundred).
+template <class T, ReduceOp op, int kMax, Protocol protocol_kind, int kHeld, bool kFast, Variant variant>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     all_reduce_one_shot(const __grid_constant__ AllReduceArgs args) {
   using Math = PackMath<CudaSpace, T, op>;
@@ -74,19 +75,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const auto hooks = hooks_of<variant>(args);
 
   if constexpr (protocol_kind == Protocol::ll) {
-    OneShotLl<Math, kMax, kHeld, Region<kMax>, Bufs> work(region, coop.thread_rank(), coop.size(), share,
-                                                          input, output, args.first_slot);
+    OneShotLl<Math, kMax, kHeld, kFast, Region<kMax>, Bufs> work(region, coop.thread_rank(), coop.size(),
+                                                                 share, input, output, args.first_slot);
     // The kernel before may still be writing the input and the epoch, and reading what we are about to write.
     exec::wait_for_previous_kernel(work.addresses());
     exec::allow_dependent_launch();
     protocol::Session session(region, coop, state, control, cta, args.collective);
-    repeat<variant>(args, [&] {
-      if constexpr (kOneRound) {
-        work.run_one_round(session, hooks);
-      } else {
-        work.run(session, hooks);
-      }
-    });
+    repeat<variant>(args, [&] { work.run(session, hooks); });
     session.close();
   } else {
     exec::wait_for_previous_kernel();
@@ -101,14 +96,14 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 
 using Kernel = void (*)(const AllReduceArgs);
 
-// Which of the kernels of one type. `one_round`: the message fits the slots of the grid; such a kernel has no
-// loop and so more registers for what counts.
+// Which of the kernels of one type. `fast`: see OneShotLl; only where held is 1. It may differ between ranks:
+// it changes how a rank accesses its own buffers, not what it sends.
 struct Pick {
   ReduceOp op;
   int nranks;
   Protocol protocol;
   std::uint32_t held;
-  bool one_round;
+  bool fast;
   Variant variant;
 };
 
@@ -117,8 +112,7 @@ template <class T, ReduceOp op, int kMax, Variant variant>
 Kernel pick_shape(const Pick& pick) {
   if (pick.protocol == Protocol::simple)
     return all_reduce_one_shot<T, op, kMax, Protocol::simple, 0, false, variant>;
-  if (pick.held == 1 && pick.one_round)
-    return all_reduce_one_shot<T, op, kMax, Protocol::ll, 1, true, variant>;
+  if (pick.held == 1 && pick.fast) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 1, true, variant>;
   if (pick.held == 1) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 1, false, variant>;
   if constexpr (variant == Variant::once && kMax <= 4) {
     if (pick.held == 2) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 2, false, variant>;

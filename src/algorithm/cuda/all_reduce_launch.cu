@@ -25,11 +25,13 @@ Kernel pick_type(DataType type, const Pick& pick) {
 
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream) {
   const Variant variant = shape.loop ? Variant::loop : shape.delayed ? Variant::delayed : Variant::once;
-  const std::uint64_t packs =
-      (args.count * size_of(shape.type) + sizeof(exec::Pack) - 1) / sizeof(exec::Pack);
-  const bool one_round = packs <= std::uint64_t{shape.grid} * shape.threads;
+  const std::uint64_t bytes = args.count * size_of(shape.type);
+  const std::uint64_t places =
+      reinterpret_cast<std::uintptr_t>(args.send) | reinterpret_cast<std::uintptr_t>(args.recv);
+  const bool fast = (bytes | places) % sizeof(exec::Pack) == 0 &&
+                    bytes / sizeof(exec::Pack) <= std::uint64_t{shape.grid} * shape.threads;
   const Kernel kernel =
-      pick_type(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, one_round, variant});
+      pick_type(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant});
   if (kernel == nullptr) {
     return failure(Code::invalid_argument, "no kernel for %s %s, %s, %u packs a thread, %d ranks%s",
                    name_of(shape.type), name_of(shape.op), name_of(shape.protocol), shape.held, args.nranks,
@@ -57,9 +59,9 @@ Status preload() {
       for (const int nranks : {2, 4, 8}) {
         for (const Variant variant : {Variant::once, Variant::loop, Variant::delayed}) {
           for (const std::uint32_t held : {0u, 1u, 2u, 4u}) {
-            for (const bool one_round : {false, true}) {
+            for (const bool fast : {false, true}) {
               const Protocol protocol_kind = held == 0 ? Protocol::simple : Protocol::ll;
-              const Kernel kernel = pick_type(type, {op, nranks, protocol_kind, held, one_round, variant});
+              const Kernel kernel = pick_type(type, {op, nranks, protocol_kind, held, fast, variant});
               if (kernel == nullptr) continue;
               cudaFuncAttributes attributes{};
               const cudaError_t error =

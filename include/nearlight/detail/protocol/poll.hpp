@@ -23,39 +23,51 @@ NL_FN Wait check_limits(const Control<S>& control, std::uint64_t& started_ns) {
   return now_ns - started_ns >= control.timeout_ns ? Wait::timeout : Wait::ok;
 }
 
-// Calls `attempt` until it returns true; looks at the limits after every kPollsPerCheck polls.
-template <exec::ExecSpace S, class Attempt>
-NL_FN Wait poll(const Control<S>& control, Attempt&& attempt) {
+// Calls `attempt` until it returns true; looks at the limits after every kPollsPerCheck polls. When one is
+// reached, calls give_up(outcome) and returns false.
+template <exec::ExecSpace S, class Attempt, class GiveUp>
+NL_FN bool poll(const Control<S>& control, Attempt&& attempt, GiveUp&& give_up) {
   std::uint64_t started_ns = 0;
   for (std::uint32_t checks = 0;; ++checks) {
     NL_NO_UNROLL
     for (std::uint32_t polls = 0; polls < S::kPollsPerCheck; ++polls) {
-      if (attempt()) return Wait::ok;
+      if (attempt()) return true;
       S::relax(checks * S::kPollsPerCheck + polls);
     }
     if (const Wait limit = check_limits(control, started_ns); limit != Wait::ok) {
-      // A last look: a peer may have sent all, ended and been noticed since the one before, and a thread that
-      // was not run for long sees the clock first.
-      return attempt() ? Wait::ok : limit;
+      give_up(limit);
+      return false;
     }
   }
+}
+
+// The same; the outcome as a value.
+template <exec::ExecSpace S, class Attempt>
+NL_FN Wait poll(const Control<S>& control, Attempt&& attempt) {
+  Wait outcome = Wait::ok;
+  poll<S>(control, attempt, [&](Wait limit) { outcome = limit; });
+  return outcome;
 }
 
 // The same for threads in lockstep (S::kLockstep of them, all calling): they leave together, with the same
 // outcome, when the attempts of all of them hold in one look, so a false attempt of one makes all of them
 // look again.
-template <exec::ExecSpace S, class Attempt>
-NL_FN Wait poll_in_lockstep(const Control<S>& control, Attempt&& attempt) {
+template <exec::ExecSpace S, class Attempt, class GiveUp>
+NL_FN bool poll_in_lockstep(const Control<S>& control, Attempt&& attempt, GiveUp&& give_up) {
   std::uint64_t started_ns = 0;
   for (std::uint32_t checks = 0;; ++checks) {
     NL_NO_UNROLL
     for (std::uint32_t polls = 0; polls < S::kPollsPerCheck; ++polls) {
-      if (S::all_in_lockstep(attempt())) return Wait::ok;
+      if (S::all_in_lockstep(attempt())) return true;
       S::relax(checks * S::kPollsPerCheck + polls);
     }
     const Wait limit = check_limits(control, started_ns);
-    if (!S::all_in_lockstep(limit != Wait::aborted)) return Wait::aborted;
-    if (!S::all_in_lockstep(limit != Wait::timeout)) return Wait::timeout;
+    const bool not_aborted = S::all_in_lockstep(limit != Wait::aborted);
+    const bool in_time = S::all_in_lockstep(limit != Wait::timeout);
+    if (!not_aborted || !in_time) {
+      give_up(not_aborted ? Wait::timeout : Wait::aborted);
+      return false;
+    }
   }
 }
 

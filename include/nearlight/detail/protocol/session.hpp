@@ -73,7 +73,7 @@ class Session {
   template <class Attempt, class Blame>
   NL_FN bool wait(Attempt&& attempt, Blame&& blame) {
     if (failed_ != 0) return false;
-    return settle(poll<Space>(control_, attempt), blame);
+    return poll<Space>(control_, attempt, [&](Wait limit) { give_up(limit, blame); });
   }
   // The same for the threads that run in lockstep with this one: all of them call it and leave it together;
   // when one of them has failed, none waits. A warp that stays together polls faster than one that falls
@@ -81,7 +81,7 @@ class Session {
   template <class Attempt, class Blame>
   NL_FN bool wait_in_lockstep(Attempt&& attempt, Blame&& blame) {
     if (!Space::all_in_lockstep(failed_ == 0)) return false;
-    return settle(poll_in_lockstep<Space>(control_, attempt), blame);
+    return poll_in_lockstep<Space>(control_, attempt, [&](Wait limit) { give_up(limit, blame); });
   }
 
   // A sync of the group at a place where it costs nothing: after this thread has sent and before it waits.
@@ -116,8 +116,7 @@ class Session {
 
  private:
   template <class Blame>
-  NL_FN bool settle(Wait outcome, Blame&& blame) {
-    if (outcome == Wait::ok) return true;
+  NL_FN void give_up(Wait outcome, Blame&& blame) {
     FaultRecord fault{};
     fault.kind = static_cast<std::uint32_t>(outcome);
     fault.rank = view_.rank();
@@ -129,7 +128,6 @@ class Session {
     failed_ = 1;
     Space::template store<exec::Order::relaxed, exec::Scope::device>(state_.failed, 1u);
     report_fault<Space>(control_, fault);
-    return false;
   }
 
   // Lines and flags of 2^32 epochs ago would look current again, so each bank is cleared once as numbering
