@@ -35,6 +35,9 @@ NL_FN bool poll(const Control<S>& control, Attempt&& attempt, GiveUp&& give_up) 
       S::relax(checks * S::kPollsPerCheck + polls);
     }
     if (const Wait limit = check_limits(control, started_ns); limit != Wait::ok) {
+      // A last look: a peer may have sent all, ended and been noticed since the one before, and a thread that
+      // was not run for long sees the clock first.
+      if (attempt()) return true;
       give_up(limit);
       return false;
     }
@@ -65,6 +68,7 @@ NL_FN bool poll_in_lockstep(const Control<S>& control, Attempt&& attempt, GiveUp
     const bool not_aborted = S::all_in_lockstep(limit != Wait::aborted);
     const bool in_time = S::all_in_lockstep(limit != Wait::timeout);
     if (!not_aborted || !in_time) {
+      if (S::all_in_lockstep(attempt())) return true;  // as above
       give_up(not_aborted ? Wait::timeout : Wait::aborted);
       return false;
     }
