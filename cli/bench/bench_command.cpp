@@ -1,0 +1,36 @@
+#include "cli/bench/bench_command.hpp"
+
+#include <cstdio>
+
+#include "cli/bench/run_cuda.hpp"
+#include "cli/bench/run_host.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/gpu_look.hpp"
+#include "cli/peers/mpi_launch.hpp"
+
+namespace nearlight::bench {
+
+int bench_command(const BenchOptions& options) {
+  const auto unfit = [](const char* what, const char* why) {
+    std::fprintf(stderr, "nearlight: %s: %s\n", what, why);
+    return cli::kExitUnfit;
+  };
+  Backend backend = options.backend;
+  if (backend == Backend::best && has_peer(options, "openmpi")) backend = Backend::host;
+  if (backend == Backend::host) {
+    return has_peer(options, "openmpi") ? peers::bench_under_mpirun(options) : bench_host(options);
+  }
+
+  const cli::GpuLook look = cli::look_at_gpus();
+  if (look.gpus == 0) {
+    if (backend != Backend::best) return unfit("--backend needs a GPU", look.problem);
+    if (!options.against.empty()) return unfit("--against: NCCL needs a GPU", look.problem);
+    if (options.mode && *options.mode != cli::Mode::eager)
+      return unfit("--mode: graph and kernel need a GPU", look.problem);
+    std::fprintf(stderr, "nearlight: no GPU (%s), so between CPU processes\n", look.problem);
+    return bench_host(options);
+  }
+  return bench_cuda(options, look);
+}
+
+}  // namespace nearlight::bench

@@ -1,0 +1,84 @@
+// What `nearlight bench` does with its options on GPUs; compiled without CUDA too.
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/bench/run_cuda.hpp"
+#include "cli/bench/run_host.hpp"
+#include "cli/exit_code.hpp"
+
+namespace nearlight::bench {
+
+Result<std::vector<int>> choose_devices(const cli::GpuLook& look, Backend backend, std::optional<int> gpus,
+                                        std::optional<int> per_gpu, std::optional<int> ranks) {
+  const int together = std::min(look.together, kMaxRanks);
+  int use = gpus.value_or(together);
+  if (use > look.gpus) return failure(Code::unsupported, "-g %d: this machine has %d GPUs", use, look.gpus);
+  if (use > look.together) {
+    return failure(Code::unsupported, "-g %d: only the first %d GPUs reach each other's memory", use,
+                   look.together);
+  }
+  int total = ranks.value_or(use * per_gpu.value_or(use == 1 && !gpus ? 2 : 1));
+  if (ranks) use = std::min(use, total);
+  if (total > kMaxRanks) return failure(Code::invalid_argument, "%d ranks: at most %d", total, kMaxRanks);
+  if (backend == Backend::nccl && total > use) {
+    return failure(Code::unsupported, "--backend nccl: %d ranks on %d GPUs, but NCCL takes one rank per GPU",
+                   total, use);
+  }
+  std::vector<int> devices;
+  for (int rank = 0; rank < total; ++rank) devices.push_back(rank % use);
+  return devices;
+}
+
+bool one_rank_per_gpu(const std::vector<int>& devices) {
+  std::vector<int> sorted = devices;
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+}
+
+int bench_cuda(const BenchOptions& options, const cli::GpuLook& look) {
+  CudaJob job;
+  auto cases = cases_of(options);
+  if (!cases.ok()) return report_failure(cases.status());
+  job.cases = std::move(cases).value();
+  std::optional<int> ranks = options.ranks;
+  if (!ranks && !options.gpus && !options.threads_per_gpu) ranks = options.tp;
+  auto devices = choose_devices(look, options.backend, options.gpus, options.threads_per_gpu, ranks);
+  if (!devices.ok()) return report_failure(devices.status());
+  job.devices = std::move(devices).value();
+  if (!options.against.empty()) {
+    if (!look.nccl())
+      return report_failure(
+          failure(Code::unsupported, "--against: NCCL is not there: %s", look.nccl_problem));
+    if (!one_rank_per_gpu(job.devices)) {
+      return report_failure(failure(Code::unsupported,
+                                    "--against: %zu ranks share GPUs, but NCCL takes one rank per GPU",
+                                    job.devices.size()));
+    }
+  }
+  // The best is NCCL's memory where it is there: what a job that uses NCCL already gets.
+  job.attach = options.backend == Backend::nccl || (options.backend == Backend::best && look.attach() &&
+                                                    one_rank_per_gpu(job.devices) && job.devices.size() > 1);
+  if (options.backend == Backend::nccl && !look.attach()) {
+    return report_failure(failure(Code::unsupported, "--backend nccl: %s", look.attach_problem));
+  }
+  job.peers = options.against;
+  job.plan = plan_of(options, job.attach ? Backend::nccl : Backend::cuda);
+  job.comm.timeout = std::chrono::milliseconds(options.timeout_ms);
+  job.call.protocol = options.protocol;
+  job.call.grid = options.grid;
+  job.call.threads = options.threads;
+  job.offsets = options.offsets;
+  job.progress = progress_line();
+  auto result = run_cuda(job);
+  clear_progress_line();
+  if (!result.ok()) return report_failure(result.status());
+  std::fputs(heading(options, job.plan, result->setting).c_str(), stdout);
+  std::fputs(tables(options, job.plan, result->setting, result->measured).c_str(), stdout);
+  std::fflush(stdout);
+  const Status kept = keep(options.json, options.arguments, result->setting,
+                           rows_of(result->measured, result->setting, job.plan.mode));
+  if (!kept.ok()) return report_failure(kept);
+  return verdict(result->measured);
+}
+
+}  // namespace nearlight::bench

@@ -1,0 +1,65 @@
+// One implementation of all-reduce at one rank, as the benchmark sees it: nearlight or a peer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "base/types.hpp"
+#include "runtime/communicator.hpp"
+
+namespace nearlight::bench {
+
+struct Operation {
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::size_t count = 0;
+  DataType type = DataType::f32;
+  ReduceOp op = ReduceOp::sum;
+};
+
+// How an implementation does an operation, as far as it tells.
+struct Choice {
+  std::string algorithm;
+  std::string protocol;
+  int grid = 0;
+  std::string reason;
+};
+
+// Memory of one rank for inputs and outputs.
+struct Buffers {
+  char* send = nullptr;
+  char* recv = nullptr;
+};
+
+class Contender {
+ public:
+  virtual ~Contender() = default;
+
+  // As it stands in result files: "nearlight", "nccl", "nccl_sym", "openmpi".
+  virtual const char* impl() const = 0;
+  // On a GPU it is enqueued; on a CPU the result is there when the call returns.
+  virtual Status all_reduce(const Operation& operation, runtime::Stream stream) = 0;
+  // A failure that a call's own status could not tell yet. Never blocks.
+  virtual Status failed() const { return {}; }
+  // Ends what it still waits for, after a failure of any rank. It need not work any more afterwards.
+  virtual void abandon() {}
+  virtual Choice choice(std::size_t count, DataType type, ReduceOp op) const = 0;
+  // How often a bfloat16 sum may be rounded on its way (see reference.hpp).
+  virtual int roundings() const = 0;
+
+  // Kernel mode: `us` of each of `iterations` operations inside one kernel.
+  virtual Status run_loop(const Operation&, std::uint32_t /*iterations*/, std::vector<double>& /*us*/,
+                          runtime::Stream) {
+    return failure(Code::unsupported,
+                   "%s has no operation that runs inside a kernel: mode kernel is nearlight's alone", impl());
+  }
+
+  // Own memory for buffers of `bytes` each, if it needs some of its own kind: collective. Null: any memory of
+  // the place will do.
+  virtual Result<Buffers> own_buffers(std::size_t /*bytes*/) { return Buffers{}; }
+};
+
+}  // namespace nearlight::bench

@@ -1,0 +1,243 @@
+#include "cli/bench/engine.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "cli/bench/reference.hpp"
+
+namespace nearlight::bench {
+
+// One contender with one case and variant.
+struct Engine::Lane {
+  Contender& contender;
+  Operation operation;
+  Measured& measured;
+  std::unique_ptr<Timer> timer;
+};
+
+namespace {
+
+// With a budget, the first turn finds out what a sample takes.
+constexpr std::size_t kPilot = 10;
+
+std::size_t rounds_of(const Plan& plan) {
+  return std::clamp<std::size_t>(plan.rounds, 1, std::max<std::size_t>(plan.samples, 1));
+}
+
+// What is left of `plan.samples`, spread over the turns that are left.
+std::size_t even_share(const Plan& plan, std::size_t taken, std::size_t turns_left) {
+  return (plan.samples - std::min(taken, plan.samples) + turns_left - 1) / turns_left;
+}
+
+}  // namespace
+
+std::size_t samples_per_turn(const Plan& plan) {
+  const std::size_t rounds = rounds_of(plan);
+  const std::size_t after_pilot =
+      rounds > 1 ? even_share(plan, std::min(kPilot, plan.samples), rounds - 1) : 0;
+  return std::max({even_share(plan, 0, rounds), after_pilot, plan.warmup, kPilot});
+}
+
+// The same on all ranks: rank 0 looks at its clock and decides.
+Result<std::size_t> Engine::next_turn(const Plan& plan, std::size_t taken, std::size_t turns_left,
+                                      std::chrono::steady_clock::time_point begin) {
+  const std::size_t share = even_share(plan, taken, turns_left);
+  if (plan.budget.count() == 0 || plan.samples <= kPilot) return share;
+  if (taken == 0) return std::min(share, kPilot);
+  using Seconds = std::chrono::duration<double>;
+  const double spent = Seconds(std::chrono::steady_clock::now() - begin).count();
+  const double left = std::max(0.0, Seconds(plan.budget).count() - spent) / static_cast<double>(turns_left);
+  const double affordable = std::max(1.0, left * static_cast<double>(taken) / spent);
+  const double mine =
+      meeting_.rank() == 0 ? std::floor(std::min(static_cast<double>(share), affordable)) : 0.0;
+  NL_TRY_ASSIGN(const double agreed, meeting_.total(mine));
+  return static_cast<std::size_t>(agreed);
+}
+
+Status Engine::reserve(std::size_t bytes) {
+  const std::size_t room = bytes + 2 * kGuardBytes;
+  const auto allocate = [&]() -> Status {
+    Buffers common;
+    for (Contender* contender : contenders_) {
+      NL_TRY_ASSIGN(Buffers own, contender->own_buffers(room));
+      if (own.send == nullptr) {
+        if (common.send == nullptr) {
+          NL_TRY_ASSIGN(common.send, place_.allocate(room));
+          NL_TRY_ASSIGN(common.recv, place_.allocate(room));
+        }
+        own = common;
+      }
+      buffers_.push_back(own);
+    }
+    return {};
+  };
+  Status status = allocate();
+  if (!status.ok()) {
+    meeting_.fail(status);
+    return status;
+  }
+  bytes_ = bytes;
+  image_.resize(room);
+  return meeting_.barrier();
+}
+
+Result<std::vector<Measured>> Engine::measure(const std::vector<Case>& cases, const Plan& plan,
+                                              const Progress& progress) {
+  std::vector<Measured> out;
+  const std::size_t variants = plan.in_place ? 2 : 1;
+  out.reserve(cases.size() * variants * contenders_.size());
+  std::size_t begun = 0;
+  for (const Case& what : cases) {
+    for (std::size_t variant = 0; variant < variants; ++variant) {
+      const auto report = [&](double part, const std::string& text) {
+        if (progress && meeting_.rank() == 0) {
+          progress((static_cast<double>(begun) + part) / static_cast<double>(cases.size() * variants), text);
+        }
+      };
+      Status status = measure_case(what, variant == 1, plan, out, report);
+      if (!status.ok()) {
+        meeting_.fail(status);
+        for (Contender* contender : contenders_) contender->abandon();
+        return status;
+      }
+      ++begun;
+    }
+  }
+  return out;
+}
+
+Status Engine::measure_case(const Case& what, bool in_place, const Plan& plan, std::vector<Measured>& out,
+                            const std::function<void(double, const std::string&)>& progress) {
+  if (what.bytes() > bytes_) {
+    return failure(Code::internal_error, "%zu bytes do not fit into the benchmark's buffers", what.bytes());
+  }
+  std::vector<Lane> lanes;
+  for (std::size_t i = 0; i < contenders_.size(); ++i) {
+    Contender& contender = *contenders_[i];
+    out.push_back({what,
+                   contender.impl(),
+                   in_place,
+                   plan.chain,
+                   {},
+                   0,
+                   plan.check,
+                   "",
+                   contender.choice(what.count, what.type, what.op)});
+    char* const recv = buffers_[i].recv + kGuardBytes;
+    const Operation operation{in_place ? recv : buffers_[i].send + kGuardBytes, recv, what.count, what.type,
+                              what.op};
+    lanes.push_back({contender, operation, out.back(), nullptr});
+  }
+  // `out` has room for all of them: the lanes' references stay good.
+  for (Lane& lane : lanes) {
+    NL_TRY(prepare_buffers(lane, 1));
+    auto timer = place_.prepare(lane.contender, lane.operation, plan.mode, plan.chain);
+    NL_TRY(timer.status().with_context(lane.contender.impl()));
+    lane.timer = std::move(timer).value();
+  }
+
+  const auto begin = std::chrono::steady_clock::now();
+  const std::size_t rounds = rounds_of(plan);
+  std::size_t taken = 0;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    NL_TRY_ASSIGN(const std::size_t samples, next_turn(plan, taken, rounds - round, begin));
+    if (samples == 0) break;
+    taken += samples;
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      char text[96];
+      std::snprintf(text, sizeof text, "%zu B %s%s", what.bytes(), lanes[i].contender.impl(),
+                    in_place ? " in place" : "");
+      progress(static_cast<double>(round * lanes.size() + i) / static_cast<double>(rounds * lanes.size()),
+               text);
+      NL_TRY(turn(lanes[i], plan, samples, 2 * round + 2).with_context(lanes[i].contender.impl()));
+    }
+  }
+  for (Lane& lane : lanes) {
+    NL_TRY_ASSIGN(const double wrong, meeting_.total(static_cast<double>(lane.measured.wrong)));
+    lane.measured.wrong = static_cast<std::size_t>(wrong);
+  }
+  return {};
+}
+
+Status Engine::turn(Lane& lane, const Plan& plan, std::size_t samples, std::uint64_t seed) {
+  if (plan.check) NL_TRY(check_one(lane, seed));
+  const bool check_block = plan.check && lane.operation.send != lane.operation.recv;
+  NL_TRY(prepare_buffers(lane, seed + 1));
+  if (plan.warmup > 0) NL_TRY(settle(lane, lane.timer->run(meeting_, meeting_.mine().first(plan.warmup))));
+  NL_TRY(settle(lane, lane.timer->run(meeting_, meeting_.mine().first(samples))));
+  std::vector<double> slowest(samples);
+  NL_TRY(meeting_.slowest(slowest));
+  for (const double us : slowest) lane.measured.samples.add_us(us);
+  // In place the sums of sums have no reference; check_one has looked at that variant.
+  return check_block ? check_buffers(lane, seed + 1) : Status();
+}
+
+// The contender's late failure explains more than the call's.
+Status Engine::settle(Lane& lane, Status status) {
+  const Status late = place_.wait();
+  if (Status failed = lane.contender.failed(); !failed.ok()) return failed;
+  return status.ok() ? late : status;
+}
+
+Status Engine::check_one(Lane& lane, std::uint64_t seed) {
+  NL_TRY(prepare_buffers(lane, seed));
+  NL_TRY(settle(lane, lane.contender.all_reduce(lane.operation, place_.stream())));
+  return check_buffers(lane, seed);
+}
+
+Status Engine::prepare_buffers(Lane& lane, std::uint64_t seed) {
+  const Case& what = lane.measured.what;
+  const bool in_place = lane.operation.send == lane.operation.recv;
+  const std::size_t bytes = what.bytes();
+  const std::span image = std::span(image_).first(bytes + 2 * kGuardBytes);
+  const std::span data = image.subspan(kGuardBytes, bytes);
+  fill_guard(image);
+  fill_input(data, what.type, seed, meeting_.rank());
+  // const_cast: the engine owns the buffers; the contender must not write to `send`.
+  char* const send = static_cast<char*>(const_cast<void*>(lane.operation.send)) - kGuardBytes;
+  NL_TRY(place_.write(send, image));
+  if (!in_place) {
+    fill_poison(data);
+    NL_TRY(place_.write(static_cast<char*>(lane.operation.recv) - kGuardBytes, image));
+  }
+  // Nobody's operation begins before everybody's buffers are ready: a one-sided implementation could write
+  // early.
+  return meeting_.barrier();
+}
+
+Status Engine::check_buffers(Lane& lane, std::uint64_t seed) {
+  Measured& measured = lane.measured;
+  const Case& what = measured.what;
+  const bool in_place = lane.operation.send == lane.operation.recv;
+  const std::size_t bytes = what.bytes();
+  const std::span image = std::span(image_).first(bytes + 2 * kGuardBytes);
+  const std::span<const std::byte> data = image.subspan(kGuardBytes, bytes);
+  const auto note = [&](std::size_t wrong, const std::string& text) {
+    if (wrong > 0 && measured.first_wrong.empty()) {
+      measured.first_wrong = "rank " + std::to_string(meeting_.rank()) + ": " + text;
+    }
+    measured.wrong += wrong;
+  };
+  const auto check_guards = [&](const char* buffer) {
+    note(changed_guard_bytes(image.first(kGuardBytes)),
+         std::string("bytes before the ") + buffer + " were changed");
+    note(changed_guard_bytes(image.last(kGuardBytes)),
+         std::string("bytes behind the ") + buffer + " were changed");
+  };
+
+  NL_TRY(place_.read(image, static_cast<const char*>(lane.operation.recv) - kGuardBytes));
+  const Verdict verdict =
+      compare(data, what.type, what.op, seed, meeting_.nranks(), lane.contender.roundings());
+  note(verdict.wrong, verdict.first);
+  check_guards("output");
+  if (!in_place) {
+    NL_TRY(place_.read(image, static_cast<const char*>(lane.operation.send) - kGuardBytes));
+    const Verdict unchanged = compare_input(data, what.type, seed, meeting_.rank());
+    note(unchanged.wrong, unchanged.first);
+    check_guards("input");
+  }
+  return {};
+}
+
+}  // namespace nearlight::bench

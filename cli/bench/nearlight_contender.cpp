@@ -1,0 +1,76 @@
+#include "cli/bench/nearlight_contender.hpp"
+
+#include <utility>
+
+#include "cli/results.hpp"
+#include "runtime/kernel_loop.hpp"
+
+namespace nearlight::bench {
+
+namespace {
+
+// Even, so that both banks of a region are in every sample: see runtime/kernel_loop.hpp. Stands in the row as
+// its chain.
+constexpr std::uint32_t kLoopChain = 16;
+
+// Operations at the start of a loop inside a kernel that do not count: in them the ranks catch up with each
+// other.
+constexpr std::uint32_t kCatchUp = 64;
+
+class NearlightContender final : public Contender {
+ public:
+  NearlightContender(std::unique_ptr<runtime::Communicator> communicator, const runtime::CallOptions& options)
+      : communicator_(std::move(communicator)), options_(options) {}
+
+  const char* impl() const override { return cli::kOwnImpl.data(); }
+
+  Status all_reduce(const Operation& operation, runtime::Stream stream) override {
+    return communicator_->all_reduce(operation.send, operation.recv, operation.count, operation.type,
+                                     operation.op, stream, options_);
+  }
+
+  Status failed() const override { return communicator_->status(); }
+  void abandon() override { communicator_->abort(); }
+
+  Choice choice(std::size_t count, DataType type, ReduceOp op) const override {
+    const route::Route route = communicator_->explain_all_reduce(count, type, op);
+    Choice choice{algorithm::name_of(route.algorithm), algorithm::name_of(route.protocol),
+                  static_cast<int>(route.grid), route.reason};
+    if (options_.protocol && *options_.protocol != route.protocol) {
+      choice.protocol = algorithm::name_of(*options_.protocol);
+      choice.grid = 0;  // the route's is for another protocol
+    }
+    if (options_.protocol) choice.reason = "protocol forced";
+    if (options_.grid != 0) choice.grid = static_cast<int>(options_.grid);
+    return choice;
+  }
+
+  int roundings() const override { return 1; }
+
+  Status run_loop(const Operation& operation, std::uint32_t iterations, std::vector<double>& us,
+                  runtime::Stream stream) override {
+    std::vector<double> ns;
+    NL_TRY(runtime::run_all_reduce_loop(
+        *communicator_, operation.send, operation.recv, operation.count, operation.type, operation.op,
+        runtime::LoopPlan{iterations + kCatchUp, kLoopChain}, ns, stream, options_));
+    if (ns.size() != iterations + kCatchUp) {
+      return failure(Code::internal_error, "%zu times for %u operations", ns.size(), iterations + kCatchUp);
+    }
+    us.resize(iterations);
+    for (std::uint32_t i = 0; i < iterations; ++i) us[i] = ns[kCatchUp + i] * 1e-3;
+    return {};
+  }
+
+ private:
+  std::unique_ptr<runtime::Communicator> communicator_;
+  runtime::CallOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Contender> make_nearlight_contender(std::unique_ptr<runtime::Communicator> communicator,
+                                                    const runtime::CallOptions& options) {
+  return std::make_unique<NearlightContender>(std::move(communicator), options);
+}
+
+}  // namespace nearlight::bench

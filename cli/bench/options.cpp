@@ -1,0 +1,196 @@
+#include "cli/bench/options.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+namespace nearlight::bench {
+
+namespace {
+constexpr std::string_view kPeers[] = {"nccl", "nccl_sym", "openmpi"};
+}  // namespace
+
+const char* name_of(Backend backend) {
+  switch (backend) {
+    case Backend::best:
+      return "best";
+    case Backend::host:
+      return "host";
+    case Backend::cuda:
+      return "cuda";
+    case Backend::nccl:
+      return "nccl";
+  }
+  return "invalid";
+}
+
+std::optional<Backend> parse_backend(std::string_view text) {
+  for (const Backend backend : {Backend::best, Backend::host, Backend::cuda, Backend::nccl}) {
+    if (text == name_of(backend)) return backend;
+  }
+  return std::nullopt;
+}
+
+Result<std::size_t> parse_size(std::string_view text) {
+  std::uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || end - stop > 1) {
+    return failure(Code::invalid_argument, "'%.*s' is not a size such as 128, 16K, 1M or 2G",
+                   static_cast<int>(text.size()), text.data());
+  }
+  int shift = 0;
+  if (stop != end) {
+    switch (*stop) {
+      case 'k':
+      case 'K':
+        shift = 10;
+        break;
+      case 'm':
+      case 'M':
+        shift = 20;
+        break;
+      case 'g':
+      case 'G':
+        shift = 30;
+        break;
+      default:
+        return failure(Code::invalid_argument, "'%.*s' ends in '%c'; known are K, M and G (powers of 1024)",
+                       static_cast<int>(text.size()), text.data(), *stop);
+    }
+  }
+  if (number > std::numeric_limits<std::uint64_t>::max() >> (shift + 1)) {
+    return failure(Code::invalid_argument, "'%.*s' is too large", static_cast<int>(text.size()), text.data());
+  }
+  return static_cast<std::size_t>(number << shift);
+}
+
+Result<std::vector<std::string>> parse_against(std::string_view text) {
+  std::vector<std::string> peers;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const std::string_view name = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    if (name.empty()) continue;
+    if (std::find(std::begin(kPeers), std::end(kPeers), name) == std::end(kPeers)) {
+      return failure(Code::invalid_argument, "there is no peer '%.*s'; known are nccl, nccl_sym and openmpi",
+                     static_cast<int>(name.size()), name.data());
+    }
+    if (std::find(peers.begin(), peers.end(), name) == peers.end()) peers.emplace_back(name);
+  }
+  return peers;
+}
+
+bool has_peer(const BenchOptions& options, std::string_view peer) {
+  return std::find(options.against.begin(), options.against.end(), peer) != options.against.end();
+}
+
+Status validate(const BenchOptions& options) {
+  const auto bad = [](const char* text) { return Status(Code::invalid_argument, text); };
+  const auto has = [&](std::string_view peer) { return has_peer(options, peer); };
+  if (options.collective != "all_reduce") {
+    return failure(Code::invalid_argument, "there is no benchmark '%s'; known is all_reduce",
+                   options.collective.c_str());
+  }
+  if (options.min_bytes == 0) return bad("-b must be at least 1");
+  if (options.min_bytes > options.max_bytes) return bad("-b is larger than -e");
+  if (options.step_factor == 1) return bad("-f must be at least 2");
+  if (options.samples && *options.samples == 0) return bad("-n must be at least 1");
+  if (options.rounds == 0) return bad("--rounds must be at least 1");
+  if (options.chain && (*options.chain < 1 || *options.chain > 100'000))
+    return bad("-m must be from 1 to 100000");
+  if (options.gpus && *options.gpus < 1) return bad("-g must be at least 1");
+  if (options.threads_per_gpu && *options.threads_per_gpu < 1) return bad("-t must be at least 1");
+  if (options.ranks && (options.gpus || options.threads_per_gpu)) {
+    return bad("--ranks cannot stand together with -g or -t, whose product it is");
+  }
+  const int ranks = ranks_of(options, 1);
+  if (options.tp && options.workload.empty()) return bad("--tp says nothing without --workload");
+  if (options.tp && *options.tp != ranks) return bad("--tp differs from --ranks (or -g times -t)");
+  if (ranks < 1 || ranks > kMaxRanks) return bad("--ranks (or --tp, or -g times -t) must be from 1 to 8");
+  if (options.timeout_ms < 1) return bad("--timeout must be at least 1 ms");
+  if (options.offsets < 0 || options.offsets > kMaxOffsets) return bad("--offsets must be from 0 to 1024");
+  if (options.offsets > 0 && options.mode != cli::Mode::kernel) return bad("--offsets needs --mode kernel");
+  if (options.mode == cli::Mode::kernel) {
+    if (!options.against.empty())
+      return bad("--against: no peer has operations inside a kernel (--mode kernel)");
+    if (options.chain.value_or(1) != 1) return bad("-m: in --mode kernel every operation is timed alone");
+  }
+  if (options.backend == Backend::host) {
+    if (options.mode && *options.mode != cli::Mode::eager)
+      return bad("--mode: --backend host knows eager only");
+    if (has("nccl") || has("nccl_sym")) return bad("--against: NCCL needs GPUs, --backend host has none");
+    if (options.grid != 0 || options.threads != 0) return bad("--grid and --threads need a GPU backend");
+  }
+  if (has("openmpi")) {
+    if (options.backend == Backend::cuda || options.backend == Backend::nccl) {
+      return bad("--against openmpi: a peer of --backend host");
+    }
+    if (has("nccl") || has("nccl_sym")) return bad("--against: openmpi runs on the CPU, NCCL on GPUs");
+    if (options.type == DataType::bf16)
+      return bad("-d bfloat16: MPI has no such type, so --against openmpi cannot run it");
+  }
+  return {};
+}
+
+int ranks_of(const BenchOptions& options, int otherwise) {
+  if (options.ranks) return *options.ranks;
+  if (options.gpus || options.threads_per_gpu)
+    return options.gpus.value_or(1) * options.threads_per_gpu.value_or(1);
+  return options.tp.value_or(otherwise);
+}
+
+Result<std::vector<Case>> cases_of(const BenchOptions& options) {
+  std::vector<Case> cases;
+  if (!options.workload.empty()) {
+    auto loaded = cli::load_workload(options.workload);
+    NL_TRY(loaded.status().with_context("--workload"));
+    const cli::Workload& workload = *loaded;
+    if (options.tp && std::find(workload.tp.begin(), workload.tp.end(), *options.tp) == workload.tp.end()) {
+      return failure(Code::invalid_argument, "--tp %d: the workload '%s' is not described for it",
+                     *options.tp, workload.name.c_str());
+    }
+    if (workload.dtype == DataType::bf16 && !options.type && has_peer(options, "openmpi")) {
+      return failure(Code::invalid_argument,
+                     "--workload %s: its type is bfloat16, which MPI does not have; -d float gives --against "
+                     "openmpi something "
+                     "to run",
+                     options.workload.c_str());
+    }
+    for (const cli::WorkloadSize& size : cli::sizes_of(workload)) {
+      cases.push_back({size.count, options.type.value_or(workload.dtype), options.op});
+    }
+    return cases;
+  }
+  const DataType type = options.type.value_or(DataType::f32);
+  for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes;) {
+    cases.push_back({std::max<std::size_t>(bytes / size_of(type), 1), type, options.op});
+    const std::size_t next =
+        options.step_factor > 0 ? bytes * options.step_factor : bytes + options.step_bytes;
+    if (next <= bytes || cases.size() == 10'000) break;
+    bytes = next;
+  }
+  return cases;
+}
+
+cli::Mode mode_of(const BenchOptions& options, Backend backend) {
+  return options.mode.value_or(backend == Backend::host ? cli::Mode::eager : cli::Mode::graph);
+}
+
+Plan plan_of(const BenchOptions& options, Backend backend) {
+  Plan plan;
+  plan.mode = mode_of(options, backend);
+  // Long enough that what surrounds a sample (a launch, two readings of the clock) does not weigh.
+  const int usual = plan.mode == cli::Mode::graph                               ? 100
+                    : plan.mode == cli::Mode::eager && backend == Backend::host ? 10
+                                                                                : 1;
+  plan.chain = options.chain.value_or(usual);
+  plan.samples = options.samples.value_or(options.percentiles ? trace::kSamplesForP999 : 1000);
+  plan.rounds = options.rounds;
+  plan.warmup = options.warmup;
+  plan.check = options.check;
+  plan.in_place = options.in_place && options.offsets == 0;
+  return plan;
+}
+
+}  // namespace nearlight::bench

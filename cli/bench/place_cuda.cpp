@@ -1,0 +1,212 @@
+// GPU ranks: one thread and one stream each.
+//
+// How the ranks start a sample together, so that what one is late by is not measured:
+//   graph   A kernel holds every stream back until all ranks have enqueued everything. Behind it comes one
+//   all-reduce that is
+//           not timed: it ends on all ranks within the time of one store. Then an event, the graph of `chain`
+//           operations, an event. What is left of the skew, below a microsecond, is divided by `chain`.
+//   eager   All ranks begin at one moment of the clock they share (Meeting::align), and time counts from it.
+//   kernel  The loop's first operations are dropped.
+#include "cli/bench/place_cuda.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "cli/bench/hold.hpp"
+#include "probe/cuda_call.hpp"
+
+namespace nearlight::bench {
+
+namespace {
+
+using HostMemory = probe::Owned<void*, cudaFreeHost>;
+
+// Longer than a communicator's own limit, which is expected to speak first.
+constexpr std::chrono::seconds kWaitLimit{150};
+constexpr std::uint64_t kHoldLimit_ns = 60'000'000'000;
+
+// Polls, since cudaStreamSynchronize has no limit.
+Status wait_for(cudaStream_t stream) {
+  const Deadline deadline = Deadline::after(kWaitLimit);
+  for (std::uint32_t polls = 1;; ++polls) {
+    const cudaError_t state = cudaStreamQuery(stream);
+    if (state != cudaErrorNotReady) return probe::cuda_status("cudaStreamQuery", state);
+    if (polls % 1024 == 0 && deadline.passed()) {
+      return failure(Code::timeout, "a GPU's work did not end within %lld s",
+                     static_cast<long long>(kWaitLimit.count()));
+    }
+  }
+}
+
+class EagerTimer final : public Timer {
+ public:
+  EagerTimer(Contender& contender, const Operation& operation, int chain, cudaStream_t stream)
+      : contender_(contender), operation_(operation), chain_(chain), stream_(stream) {}
+
+  Status run(Meeting& meeting, std::span<double> us) override {
+    for (double& sample : us) {
+      NL_TRY_ASSIGN(const std::uint64_t start_ns, meeting.align());
+      for (int i = 0; i < chain_; ++i) NL_TRY(contender_.all_reduce(operation_, stream_));
+      NL_TRY(wait_for(stream_));
+      sample = static_cast<double>(now_ns() - start_ns) * 1e-3 / chain_;
+    }
+    return {};
+  }
+
+ private:
+  Contender& contender_;
+  Operation operation_;
+  int chain_;
+  cudaStream_t stream_;
+};
+
+class GraphTimer final : public Timer {
+ public:
+  static Result<std::unique_ptr<Timer>> create(Contender& contender, const Operation& operation, int chain,
+                                               int device, cudaStream_t stream) {
+    std::unique_ptr<GraphTimer> timer(new GraphTimer(chain, stream));
+    NL_TRY_ASSIGN(timer->first_, timer->capture(contender, operation, 1, device));
+    NL_TRY_ASSIGN(timer->chained_, timer->capture(contender, operation, chain, device));
+    for (probe::Event* event : {&timer->begin_, &timer->end_}) {
+      cudaEvent_t made = nullptr;
+      NL_PROBE_CUDA(cudaEventCreate(&made));
+      *event = probe::Event(made, device);
+    }
+    void* flag = nullptr;
+    NL_PROBE_CUDA(cudaHostAlloc(&flag, sizeof(std::uint32_t), cudaHostAllocPortable | cudaHostAllocMapped));
+    timer->flag_ = HostMemory(flag, device);
+    *static_cast<std::uint32_t*>(flag) = 0;
+    NL_TRY(wait_for(stream));
+    return std::unique_ptr<Timer>(std::move(timer));
+  }
+
+  Status run(Meeting& meeting, std::span<double> us) override {
+    auto* const flag = static_cast<std::uint32_t*>(flag_.get());
+    for (double& sample : us) {
+      ++turn_;
+      NL_TRY(enqueue_hold(flag, turn_, kHoldLimit_ns, stream_));
+      Status enqueued = enqueue();
+      // A rank that could not enqueue lets its own stream go before it tells: its kernel would hold the GPU.
+      Status all = enqueued.ok() ? meeting.barrier() : enqueued;
+      std::atomic_ref(*flag).store(turn_, std::memory_order_relaxed);
+      NL_TRY(all);
+      NL_TRY(wait_for(stream_));
+      float ms = 0;
+      NL_PROBE_CUDA(cudaEventElapsedTime(&ms, begin_.get(), end_.get()));
+      sample = static_cast<double>(ms) * 1e3 / chain_;
+    }
+    return {};
+  }
+
+ private:
+  GraphTimer(int chain, cudaStream_t stream) : chain_(chain), stream_(stream) {}
+
+  Status enqueue() {
+    NL_PROBE_CUDA(cudaGraphLaunch(first_.get(), stream_));
+    NL_PROBE_CUDA(cudaEventRecord(begin_.get(), stream_));
+    NL_PROBE_CUDA(cudaGraphLaunch(chained_.get(), stream_));
+    NL_PROBE_CUDA(cudaEventRecord(end_.get(), stream_));
+    return {};
+  }
+
+  Result<probe::GraphExec> capture(Contender& contender, const Operation& operation, int chain, int device) {
+    NL_PROBE_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    Status captured;
+    for (int i = 0; i < chain && captured.ok(); ++i) captured = contender.all_reduce(operation, stream_);
+    cudaGraph_t made = nullptr;
+    const Status ended = probe::cuda_status("cudaStreamEndCapture", cudaStreamEndCapture(stream_, &made));
+    const probe::Graph graph(made, device);
+    NL_TRY(captured);
+    NL_TRY(ended);
+    cudaGraphExec_t instance = nullptr;
+    NL_PROBE_CUDA(cudaGraphInstantiate(&instance, graph.get(), 0));
+    probe::GraphExec exec(instance, device);
+    // Now, not at the first launch: an upload must not wait for a rank that spins.
+    NL_PROBE_CUDA(cudaGraphUpload(exec.get(), stream_));
+    return exec;
+  }
+
+  int chain_;
+  cudaStream_t stream_;
+  std::uint32_t turn_ = 0;
+  HostMemory flag_;
+  probe::Event begin_, end_;
+  probe::GraphExec first_, chained_;
+};
+
+class KernelTimer final : public Timer {
+ public:
+  KernelTimer(Contender& contender, const Operation& operation, cudaStream_t stream)
+      : contender_(contender), operation_(operation), stream_(stream) {}
+
+  Status run(Meeting& meeting, std::span<double> us) override {
+    NL_TRY(meeting.barrier());
+    std::vector<double> times;
+    NL_TRY(contender_.run_loop(operation_, static_cast<std::uint32_t>(us.size()), times, stream_));
+    std::copy(times.begin(), times.end(), us.begin());
+    return {};
+  }
+
+ private:
+  Contender& contender_;
+  Operation operation_;
+  cudaStream_t stream_;
+};
+
+class CudaPlace final : public Place {
+ public:
+  CudaPlace(int device, probe::Stream stream) : device_(device), stream_(std::move(stream)) {}
+
+  Result<char*> allocate(std::size_t bytes) override {
+    void* memory = nullptr;
+    NL_PROBE_CUDA(cudaMalloc(&memory, bytes));
+    memory_.emplace_back(memory, device_);
+    NL_PROBE_CUDA(cudaMemsetAsync(memory, 0, bytes, stream_.get()));
+    NL_TRY(wait());
+    return static_cast<char*>(memory);
+  }
+  Status write(char* to, std::span<const std::byte> from) override {
+    NL_PROBE_CUDA(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_.get()));
+    return wait();
+  }
+  Status read(std::span<std::byte> to, const char* from) override {
+    NL_PROBE_CUDA(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_.get()));
+    return wait();
+  }
+  Status wait() override { return wait_for(stream_.get()); }
+  runtime::Stream stream() const override { return stream_.get(); }
+
+  Result<std::unique_ptr<Timer>> prepare(Contender& contender, const Operation& operation, cli::Mode mode,
+                                         int chain) override {
+    switch (mode) {
+      case cli::Mode::kernel:
+        return std::unique_ptr<Timer>(std::make_unique<KernelTimer>(contender, operation, stream_.get()));
+      case cli::Mode::graph:
+        return GraphTimer::create(contender, operation, chain, device_, stream_.get());
+      case cli::Mode::eager:
+        break;
+    }
+    return std::unique_ptr<Timer>(std::make_unique<EagerTimer>(contender, operation, chain, stream_.get()));
+  }
+
+ private:
+  int device_;
+  probe::Stream stream_;
+  std::vector<probe::DeviceMemory> memory_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Place>> make_cuda_place(int device) {
+  NL_PROBE_CUDA(cudaSetDevice(device));
+  NL_TRY(load_hold_kernel());
+  cudaStream_t stream = nullptr;
+  NL_PROBE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return std::unique_ptr<Place>(std::make_unique<CudaPlace>(device, probe::Stream(stream, device)));
+}
+
+}  // namespace nearlight::bench

@@ -1,0 +1,13 @@
+// A GPU, and a stream of it, as the place of one rank.
+#pragma once
+
+#include <memory>
+
+#include "cli/bench/place.hpp"
+
+namespace nearlight::bench {
+
+// For the calling thread, whose current device becomes `device`.
+Result<std::unique_ptr<Place>> make_cuda_place(int device);
+
+}  // namespace nearlight::bench

@@ -1,0 +1,80 @@
+// CPU ranks: the result is there when a call returns.
+//
+// Ranks start a block of samples together (Meeting::align); from then on the collective itself keeps them
+// together: nobody completes operation i before everybody has begun it. A sample is the time between two
+// readings of the clock with `chain` operations in between, so reading it (some 25 ns) weighs 1 / chain.
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "cli/bench/place.hpp"
+
+namespace nearlight::bench {
+
+namespace {
+
+class HostTimer final : public Timer {
+ public:
+  HostTimer(Contender& contender, const Operation& operation, int chain)
+      : contender_(contender), operation_(operation), chain_(chain) {}
+
+  Status run(Meeting& meeting, std::span<double> us) override {
+    NL_TRY(meeting.align().status());
+    std::uint64_t before_ns = now_ns();
+    for (double& sample : us) {
+      for (int i = 0; i < chain_; ++i) NL_TRY(contender_.all_reduce(operation_, nullptr));
+      const std::uint64_t after_ns = now_ns();
+      sample = static_cast<double>(after_ns - before_ns) * 1e-3 / chain_;
+      before_ns = after_ns;
+    }
+    return {};
+  }
+
+ private:
+  Contender& contender_;
+  Operation operation_;
+  int chain_;
+};
+
+class HostPlace final : public Place {
+ public:
+  Result<char*> allocate(std::size_t bytes) override {
+    void* memory = ::operator new(bytes, kAlignment, std::nothrow);
+    if (memory == nullptr) return failure(Code::system_error, "no memory for a buffer of %zu bytes", bytes);
+    std::memset(memory, 0, bytes);  // so that no page is missing later
+    memory_.emplace_back(static_cast<char*>(memory));
+    return static_cast<char*>(memory);
+  }
+  Status write(char* to, std::span<const std::byte> from) override {
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+    return {};
+  }
+  Status read(std::span<std::byte> to, const char* from) override {
+    if (!to.empty()) std::memcpy(to.data(), from, to.size());
+    return {};
+  }
+  Status wait() override { return {}; }
+  runtime::Stream stream() const override { return nullptr; }
+
+  Result<std::unique_ptr<Timer>> prepare(Contender& contender, const Operation& operation, cli::Mode mode,
+                                         int chain) override {
+    if (mode != cli::Mode::eager) {
+      return failure(Code::unsupported, "mode %s needs a GPU: on a CPU every call is eager",
+                     cli::name_of(mode));
+    }
+    return std::unique_ptr<Timer>(std::make_unique<HostTimer>(contender, operation, chain));
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{4096};
+  struct Free {
+    void operator()(char* memory) const { ::operator delete(memory, kAlignment); }
+  };
+  std::vector<std::unique_ptr<char, Free>> memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<Place> make_host_place() { return std::make_unique<HostPlace>(); }
+
+}  // namespace nearlight::bench

@@ -1,0 +1,39 @@
+// What rank 0 shows and keeps of a run: tables, the result file, the exit status.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/bench/engine.hpp"
+#include "cli/bench/options.hpp"
+#include "cli/results.hpp"
+
+namespace nearlight::bench {
+
+struct Setting {
+  std::string backend;  // "host", "cuda"
+  std::string memory;   // "shm", "cuda_vmm", "nccl_window"
+  int ranks = 0;
+  std::vector<std::string> places;  // where each rank runs: "device  0 [NVIDIA H200]"
+  cli::Machine machine;
+  cli::Floors floors;
+};
+
+std::vector<cli::ResultRow> rows_of(const std::vector<Measured>& measured, const Setting& setting,
+                                    cli::Mode mode);
+
+// Lines that begin with '#': what is run, where.
+std::string heading(const BenchOptions& options, const Plan& plan, const Setting& setting);
+// All tables, an implementation each, and what was wrong.
+std::string tables(const BenchOptions& options, const Plan& plan, const Setting& setting,
+                   const std::vector<Measured>& measured);
+// The file named by --json; out-of-place rows only.
+Status keep(const std::string& path, const std::vector<std::string>& arguments, const Setting& setting,
+            std::vector<cli::ResultRow> rows);
+
+// A line on stderr that is written over, and only where stderr is a terminal.
+Progress progress_line();
+// Removes it.
+void clear_progress_line();
+
+}  // namespace nearlight::bench

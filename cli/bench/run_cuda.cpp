@@ -1,0 +1,163 @@
+#include "cli/bench/run_cuda.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "bootstrap/in_process.hpp"
+#include "cli/bench/nearlight_contender.hpp"
+#include "cli/bench/place_cuda.hpp"
+#include "cli/machine.hpp"
+#include "cli/peers/nccl_peer.hpp"
+#include "cli/sol_heaps.hpp"
+#include "probe/gpu_facts.hpp"
+#include "runtime/create.hpp"
+
+namespace nearlight::bench {
+
+namespace {
+
+constexpr std::chrono::milliseconds kMeetingLimit{180'000};
+// From one slot offset to the next: an odd number of lines, so that the offsets fall on all kinds of them.
+constexpr std::size_t kOffsetStep = 33 * 128;
+
+using Exchanges = std::vector<std::unique_ptr<Exchange>>;
+
+// What one rank's thread brings and takes away.
+struct Rank {
+  Exchange* exchange = nullptr;  // the benchmark's own
+  Exchanges for_communicators;   // one for each that is created
+  Status status;
+  std::vector<Measured> measured;
+  std::string memory;
+  std::string nccl;
+};
+
+Result<std::unique_ptr<runtime::Communicator>> create_own(const CudaJob& job, Rank& rank, int device,
+                                                          std::size_t turn, peers::NcclComm* nccl) {
+  runtime::Options options = job.comm;
+  options.heap_offset = turn * kOffsetStep;
+  if (job.attach) return runtime::create_cuda_nccl(nccl->get(), options);
+  return runtime::create_cuda_local(std::move(rank.for_communicators[turn]), device, options);
+}
+
+Status run_rank(const CudaJob& job, Rank& rank) {
+  Exchange& exchange = *rank.exchange;
+  const int device = job.devices[static_cast<std::size_t>(exchange.rank())];
+  NL_TRY_ASSIGN(const auto place, make_cuda_place(device));
+  NL_TRY_ASSIGN(const auto meeting, Meeting::create(exchange, samples_per_turn(job.plan), kMeetingLimit));
+  std::shared_ptr<peers::NcclComm> nccl;
+  if (job.attach || !job.peers.empty()) {
+    NL_TRY_ASSIGN(nccl, peers::create_nccl_comm(exchange));
+    rank.nccl = nccl->version();
+  }
+  std::size_t largest = 0;
+  for (const Case& what : job.cases) largest = std::max(largest, what.bytes());
+
+  const std::size_t turns = rank.for_communicators.size();
+  for (std::size_t turn = 0; turn < turns; ++turn) {
+    std::vector<std::unique_ptr<Contender>> contenders;
+    NL_TRY_ASSIGN(auto communicator, create_own(job, rank, device, turn, nccl.get()));
+    rank.memory = communicator->memory();
+    contenders.push_back(make_nearlight_contender(std::move(communicator), job.call));
+    for (const std::string& peer : job.peers) {
+      NL_TRY_ASSIGN(auto contender, peers::make_nccl_contender(nccl, peer == "nccl_sym"));
+      contenders.push_back(std::move(contender));
+    }
+    std::vector<Contender*> views;
+    for (const auto& contender : contenders) views.push_back(contender.get());
+    Engine engine(*meeting, *place, views);
+    NL_TRY(engine.reserve(largest));
+    Progress progress;
+    if (job.progress) {
+      progress = [&](double done, const std::string& what) {
+        job.progress((static_cast<double>(turn) + done) / static_cast<double>(turns), what);
+      };
+    }
+    NL_TRY_ASSIGN(auto measured, engine.measure(job.cases, job.plan, progress));
+    rank.measured.insert(rank.measured.end(), std::make_move_iterator(measured.begin()),
+                         std::make_move_iterator(measured.end()));
+    // Nobody takes its communicator down while another still measures.
+    NL_TRY(meeting->barrier());
+  }
+  return {};
+}
+
+// Which failure to tell: the first that is not about another rank's.
+Status first_failure(const std::vector<Rank>& ranks) {
+  Status second_hand;
+  for (const Rank& rank : ranks) {
+    if (rank.status.ok()) continue;
+    if (rank.status.code() != Code::remote_error && rank.status.code() != Code::aborted) return rank.status;
+    if (second_hand.ok()) second_hand = rank.status;
+  }
+  return second_hand;
+}
+
+Setting setting_of(const CudaJob& job, const Rank& rank, const cli::Floors& floors) {
+  const probe::GpuFacts facts = probe::gpu_facts();
+  Setting setting;
+  setting.backend = job.attach ? "nccl" : "cuda";
+  setting.memory = rank.memory;
+  setting.ranks = static_cast<int>(job.devices.size());
+  std::vector<int> used;
+  for (const int device : job.devices) {
+    setting.places.push_back("device " + std::to_string(device) + " [" +
+                             facts.devices[static_cast<std::size_t>(device)].name + "]");
+    if (std::find(used.begin(), used.end(), device) == used.end()) used.push_back(device);
+  }
+  setting.machine = cli::describe_machine(facts, used, rank.nccl);
+  setting.floors = floors;
+  return setting;
+}
+
+}  // namespace
+
+Result<CudaResult> run_cuda(const CudaJob& job) {
+  const auto nranks = static_cast<int>(job.devices.size());
+  // Streams of ranks that share a GPU must not share a hardware queue, or one rank's kernel waits behind
+  // another's that waits for it. CUDA reads this when it starts, which has not happened yet.
+  if (!one_rank_per_gpu(job.devices)) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  // Between two of the GPUs, or within the only one.
+  const auto other = std::find_if(job.devices.begin(), job.devices.end(),
+                                  [&](int device) { return device != job.devices[0]; });
+  auto report =
+      cli::measure_sol_on_gpus(job.devices[0], other != job.devices.end() ? *other : job.devices[0]);
+  NL_TRY(report.status().with_context("probe of this machine's limits"));
+  const cli::Floors floors = cli::floors_of(*report);
+
+  Exchanges own = bootstrap::make_in_process_group(nranks);
+  std::vector<Rank> ranks(static_cast<std::size_t>(nranks));
+  for (int turn = 0; turn < std::max(job.offsets, 1); ++turn) {
+    Exchanges group = bootstrap::make_in_process_group(nranks);
+    for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].for_communicators.push_back(std::move(group[r]));
+  }
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    ranks[r].exchange = own[r].get();
+    threads.emplace_back([&job, &ranks, &own, r] {
+      ranks[r].status = run_rank(job, ranks[r]);
+      // A rank that stopped ends the waits of those that have not.
+      own[r].reset();
+      ranks[r].for_communicators.clear();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  NL_TRY(first_failure(ranks));
+  for (std::size_t i = 0; i < ranks[0].measured.size(); ++i) {
+    // Where rank 0 saw nothing wrong but another did, its words are kept.
+    for (const Rank& rank : ranks) {
+      if (ranks[0].measured[i].first_wrong.empty())
+        ranks[0].measured[i].first_wrong = rank.measured[i].first_wrong;
+    }
+  }
+  CudaResult result;
+  result.setting = setting_of(job, ranks[0], floors);
+  result.measured = std::move(ranks[0].measured);
+  return result;
+}
+
+}  // namespace nearlight::bench

@@ -1,0 +1,48 @@
+// The benchmark between GPU ranks: threads of this process, a stream each.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "cli/bench/engine.hpp"
+#include "cli/bench/options.hpp"
+#include "cli/bench/present.hpp"
+#include "cli/gpu_look.hpp"
+#include "cli/results.hpp"
+#include "runtime/communicator.hpp"
+
+namespace nearlight::bench {
+
+struct CudaJob {
+  std::vector<int> devices;  // of each rank
+  bool attach = false;       // to an NCCL communicator; else memory from CUDA alone
+  std::vector<std::string> peers;
+  std::vector<Case> cases;
+  Plan plan;
+  runtime::Options comm;
+  runtime::CallOptions call;
+  int offsets = 0;  // run again with the slots at that many places; 0: once
+  Progress progress;
+};
+
+struct CudaResult {
+  std::vector<Measured> measured;  // of all offsets, one after the other
+  Setting setting;
+};
+
+// Measures the limits, then all implementations. Code::unsupported where this build or machine cannot do it.
+Result<CudaResult> run_cuda(const CudaJob& job);
+
+// The device of each rank: `gpus` devices that reach each other, `per_gpu` ranks on each, or `ranks` in all,
+// spread in turn. Without any of them: all GPUs that reach each other (at most 8), on a single one 2 ranks.
+Result<std::vector<int>> choose_devices(const cli::GpuLook& look, Backend backend, std::optional<int> gpus,
+                                        std::optional<int> per_gpu, std::optional<int> ranks);
+bool one_rank_per_gpu(const std::vector<int>& devices);
+
+// `nearlight bench` on GPUs. Returns the exit status.
+int bench_cuda(const BenchOptions& options, const cli::GpuLook& look);
+
+}  // namespace nearlight::bench

@@ -1,0 +1,139 @@
+#include "cli/bench/run_host.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "cli/bench/nearlight_contender.hpp"
+#include "cli/bench/pin.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/machine.hpp"
+#include "cli/sol_heaps.hpp"
+#include "probe/gpu_facts.hpp"
+#include "runtime/create.hpp"
+
+namespace nearlight::bench {
+
+namespace {
+
+constexpr std::chrono::milliseconds kMeetingLimit{120'000};
+// A benchmark that runs longer was told to: this only keeps forgotten ones from running for ever.
+constexpr std::chrono::hours kForkLimit{12};
+
+}  // namespace
+
+Result<HostResult> run_host_rank(Exchange& exchange, const HostJob& job) {
+  NL_TRY(pin_rank(exchange.rank(), exchange.nranks()));
+  NL_TRY_ASSIGN(const auto meeting, Meeting::create(exchange, samples_per_turn(job.plan), kMeetingLimit));
+  HostResult result;
+  std::vector<std::unique_ptr<Contender>> contenders;
+  NL_TRY_ASSIGN(auto communicator, runtime::create_host(exchange, job.comm));
+  result.memory = communicator->memory();
+  contenders.push_back(make_nearlight_contender(std::move(communicator), job.call));
+  if (job.make_peers) {
+    NL_TRY_ASSIGN(auto peers, job.make_peers(exchange));
+    for (auto& peer : peers) contenders.push_back(std::move(peer));
+  }
+  std::vector<Contender*> views;
+  for (const auto& contender : contenders) views.push_back(contender.get());
+
+  const auto place = make_host_place();
+  Engine engine(*meeting, *place, views);
+  std::size_t largest = 0;
+  for (const Case& what : job.cases) largest = std::max(largest, what.bytes());
+  NL_TRY(engine.reserve(largest));
+  NL_TRY_ASSIGN(result.measured, engine.measure(job.cases, job.plan, job.progress));
+  // Nobody takes its communicator down while another still measures.
+  NL_TRY(meeting->barrier());
+  return result;
+}
+
+Result<Setting> host_setting(int ranks) {
+  auto report = cli::measure_sol_on_cpu();
+  NL_TRY(report.status().with_context("probe of this machine's limits"));
+  Setting setting;
+  setting.floors = cli::floors_of(*report);
+  setting.backend = "host";
+  setting.memory = "shm";
+  setting.ranks = ranks;
+  setting.places.assign(static_cast<std::size_t>(ranks), cli::cpu_name());
+  if (ranks > usable_cpus()) setting.places[0] += " (more ranks than processors)";
+  setting.machine = cli::describe_machine(probe::GpuFacts{}, {}, "");
+  return setting;
+}
+
+int verdict(const std::vector<Measured>& measured) {
+  int code = cli::kExitOk;
+  for (const Measured& entry : measured) {
+    if (entry.wrong == 0) continue;
+    code = cli::kExitWrong;
+    if (!entry.first_wrong.empty()) {
+      std::fprintf(stderr, "nearlight: wrong result of %s, %zu bytes%s, %s\n", entry.impl.c_str(),
+                   entry.what.bytes(), entry.in_place ? " in place" : "", entry.first_wrong.c_str());
+    }
+  }
+  return code;
+}
+
+Result<int> bench_host_rank(Exchange& exchange, const BenchOptions& options, Setting setting,
+                            const MakePeers& make_peers) {
+  HostJob job;
+  NL_TRY_ASSIGN(job.cases, cases_of(options));
+  job.plan = plan_of(options, Backend::host);
+  job.comm.timeout = std::chrono::milliseconds(options.timeout_ms);
+  job.call.protocol = options.protocol;
+  job.make_peers = make_peers;
+  const bool speaks = exchange.rank() == 0;
+  if (speaks) job.progress = progress_line();
+  auto result = run_host_rank(exchange, job);
+  if (speaks) clear_progress_line();
+  NL_TRY(result.status());
+  if (speaks) {
+    setting.memory = result->memory;
+    std::fputs(heading(options, job.plan, setting).c_str(), stdout);
+    std::fputs(tables(options, job.plan, setting, result->measured).c_str(), stdout);
+    std::fflush(stdout);
+    NL_TRY(keep(options.json, options.arguments, setting, rows_of(result->measured, setting, job.plan.mode)));
+  }
+  return verdict(result->measured);
+}
+
+int bench_host(const BenchOptions& options) {
+  const int ranks = ranks_of(options, 2);
+  // What is wrong with the workload is said once, not by every rank.
+  if (auto cases = cases_of(options); !cases.ok()) return report_failure(cases.status());
+  auto setting = host_setting(ranks);
+  if (!setting.ok()) return report_failure(setting.status());
+  bootstrap::ForkOptions fork_options;
+  fork_options.time_limit = kForkLimit;
+  std::fflush(stdout);
+  auto outcome = bootstrap::run_forked(
+      ranks,
+      [&](Exchange& exchange) {
+        auto code = bench_host_rank(exchange, options, *setting, {});
+        return code.ok() ? *code : report_failure(code.status());
+      },
+      fork_options);
+  if (!outcome.ok()) return report_failure(outcome.status());
+  return exit_code_of(*outcome);
+}
+
+int report_failure(const Status& status) {
+  if (status.code() != Code::remote_error)
+    std::fprintf(stderr, "nearlight: %s\n", status.to_string().c_str());
+  return cli::exit_code_of(status);
+}
+
+int exit_code_of(const bootstrap::ForkOutcome& outcome) {
+  int code = cli::kExitOk;
+  for (const bootstrap::RankExit& exit : outcome.ranks) {
+    if (exit.exit_code < 0) {
+      std::fprintf(stderr, "nearlight: %s\n", outcome.to_string().c_str());
+      return cli::kExitWrong;
+    }
+    code = std::max(code, exit.exit_code);
+  }
+  return code;
+}
+
+}  // namespace nearlight::bench

@@ -1,0 +1,230 @@
+#include "cli/command_line.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include <nearlight/build_info.hpp>
+
+namespace nearlight::cli {
+
+namespace {
+
+using bench::BenchOptions;
+
+// An option whose text is turned into a value by `parse`, a function that returns a Result, an optional or a
+// plain value.
+template <class Target, class Parse>
+CLI::Option* add(CLI::App& app, const std::string& names, Target& target, Parse parse,
+                 const std::string& help) {
+  return app.add_option_function<std::string>(
+      names,
+      [names, &target, parse](const std::string& text) {
+        auto value = parse(text);
+        const std::string flag = names.substr(0, names.find(','));
+        if constexpr (requires { value.status(); }) {
+          if (!value.ok()) throw CLI::ValidationError(flag, value.status().text());
+          target = std::move(value).value();
+        } else {
+          if (!value)
+            throw CLI::ValidationError(flag, "'" + text + "' is not one of those it takes (see --help)");
+          target = *value;
+        }
+      },
+      help);
+}
+
+std::optional<bool> parse_switch(const std::string& text) {
+  if (text == "0") return false;
+  if (text == "1") return true;
+  return std::nullopt;
+}
+std::optional<algorithm::Protocol> parse_protocol(const std::string& text) {
+  for (const auto protocol : {algorithm::Protocol::ll, algorithm::Protocol::simple}) {
+    if (text == algorithm::name_of(protocol)) return protocol;
+  }
+  return std::nullopt;
+}
+
+void describe_sizes(CLI::App& app, BenchOptions& options) {
+  add(app, "-b,--minbytes", options.min_bytes, bench::parse_size,
+      "smallest message, bytes [8]; K, M, G are powers of 1024")
+      ->type_name("SIZE");
+  add(app, "-e,--maxbytes", options.max_bytes, bench::parse_size, "largest message [1M]")->type_name("SIZE");
+  auto* factor =
+      app.add_option("-f,--stepfactor", options.step_factor, "each size is the one before times this [2]");
+  add(app, "-i,--stepbytes", options.step_bytes, bench::parse_size, "each size is the one before plus this")
+      ->type_name("SIZE")
+      ->excludes(factor);
+  app.add_option("--workload", options.workload,
+                 "the sizes of one decode step of a model instead: a built-in name or a JSON file");
+  app.add_option("--tp", options.tp, "ranks the workload is split over: the same as --ranks");
+}
+
+void describe_operation(CLI::App& app, BenchOptions& options) {
+  add(app, "-d,--datatype", options.type, parse_data_type,
+      "float, bfloat16, int32 [float, or the workload's]")
+      ->type_name("TYPE");
+  add(app, "-o,--op", options.op, parse_reduce_op, "sum, max [sum]")->type_name("OP");
+  app.add_option("-n,--iters", options.samples, "samples per size [1000; 10000 with --percentiles]");
+  app.add_option("-w,--warmup_iters", options.warmup, "samples before each turn that do not count [5]");
+  app.add_option(
+      "-m,--agg_iters", options.chain,
+      "operations a sample spans; its time is divided by it [graph 100, eager 10 on a CPU and 1 on a GPU]");
+  app.add_option("--rounds", options.rounds, "turns that the implementations take within a size [10]");
+  add(app, "-c,--check", options.check, parse_switch, "compare every result with a reference, 0 or 1 [1]")
+      ->type_name("0|1");
+  add(app, "--in-place", options.in_place, parse_switch,
+      "also run with the output in the input's place, 0 or 1 [1]")
+      ->type_name("0|1");
+}
+
+void describe_ranks(CLI::App& app, BenchOptions& options) {
+  add(app, "--backend", options.backend, bench::parse_backend,
+      "best, host (CPU processes), cuda (GPUs without NCCL), nccl (GPUs, attached to NCCL) [best]")
+      ->type_name("NAME");
+  app.add_option("-g,--ngpus", options.gpus,
+                 "GPUs (on the host: ranks) [all that reach each other; on the host 2]");
+  app.add_option("-t,--nthreads", options.threads_per_gpu, "ranks on each GPU [1; 2 on a single GPU]");
+  app.add_option("--ranks", options.ranks,
+                 "ranks in all, spread over the GPUs in turn, instead of -g and -t");
+  app.add_option("--timeout", options.timeout_ms, "limit of one wait inside an operation, ms [20000]");
+}
+
+void describe_measuring(CLI::App& app, BenchOptions& options) {
+  add(app, "--mode", options.mode, parse_mode,
+      "kernel: many operations in one kernel; graph: a captured chain, replayed; eager: from call to "
+      "completion "
+      "[graph on a GPU, eager on a CPU]")
+      ->type_name("MODE");
+  app.add_option_function<std::size_t>(
+      "-G,--cudagraph",
+      [&options](const std::size_t& launches) {
+        if (launches == 0) return;
+        options.mode = Mode::graph;
+        options.samples = launches;
+      },
+      "mode graph with that many replays: the same as --mode graph -n N");
+  add(app, "--against", options.against, bench::parse_against,
+      "peers to measure in turns with nearlight, by commas: nccl, nccl_sym (symmetric windows), openmpi "
+      "(CPU)")
+      ->type_name("NAMES");
+  add(app, "--protocol", options.protocol, parse_protocol, "force a protocol: ll, simple")->type_name("NAME");
+  app.add_option("--grid", options.grid, "force the number of CTAs");
+  app.add_option("--threads", options.threads, "force the threads of a CTA");
+  app.add_option("--offsets", options.offsets,
+                 "mode kernel: repeat with the slots at that many places in memory");
+  app.add_flag("--percentiles", options.percentiles,
+               "also print min, p50, p95, p99, p99.9, max and the ratios to the limits");
+  app.add_option("--json", options.json, "write the results to this file")->type_name("FILE");
+}
+
+void describe_bench(CLI::App& app, BenchOptions& options) {
+  app.add_option("collective", options.collective, "what to run: all_reduce")->required()->type_name("NAME");
+  describe_sizes(app, options);
+  describe_operation(app, options);
+  describe_ranks(app, options);
+  describe_measuring(app, options);
+  app.footer(
+      "Examples:\n"
+      "  nearlight bench all_reduce -b 8 -e 1M -f 2\n"
+      "  nearlight bench all_reduce --backend host --ranks 2 -e 64K --percentiles --against openmpi\n"
+      "  nearlight bench all_reduce -g 2 -d bfloat16 --against nccl,nccl_sym --percentiles --json run.json\n"
+      "  nearlight bench all_reduce -g 2 -b 128 -e 128 --mode kernel --offsets 48\n"
+      "  nearlight bench all_reduce --workload llama-3.1-70b --percentiles\n"
+      "\n"
+      "A sample's value is the slowest rank's. The table's time is the mean of the samples, as in "
+      "nccl-tests.\n"
+      "Result files hold the out-of-place variant.\n"
+      "Exit status: 0 ok, 1 a result was wrong or an operation failed, 2 bad arguments, 3 this machine "
+      "cannot do it.");
+}
+
+void describe_demo(CLI::App& app, DemoOptions& options) {
+  app.add_option("--workload", options.workload, "a built-in name or a JSON file [llama-3.1-70b]");
+  app.add_option("--ranks", options.ranks, "ranks the model is split over [by what this machine has]")
+      ->check(CLI::Range(1, bench::kMaxRanks));
+  add(app, "--backend", options.backend, bench::parse_backend, "best, host, cuda, nccl [best]")
+      ->type_name("NAME");
+  app.add_option("--json", options.json, "write the results to this file")->type_name("FILE");
+  app.footer(
+      "Examples:\n"
+      "  nearlight demo\n"
+      "  nearlight demo --workload llama-3.1-8b --ranks 2\n"
+      "\n"
+      "The best backend is, in this order: two or more GPUs that reach each other, one GPU with several "
+      "ranks,\n"
+      "4 CPU processes over shared memory.\n"
+      "Exit status: 0 ok, 1 a result was wrong or an operation failed, 2 bad arguments, 3 this machine "
+      "cannot do it.");
+}
+
+void describe_info(CLI::App& app, InfoOptions& options) {
+  app.add_flag("--json", options.json, "as JSON");
+  app.footer(
+      "Examples:\n"
+      "  nearlight info\n"
+      "  nearlight info --json\n"
+      "\n"
+      "Exit status: 0; 2 for bad arguments.");
+}
+
+}  // namespace
+
+Result<Invocation> parse_command_line(const std::vector<std::string>& arguments) {
+  // It reads its own arguments, --help among them.
+  if (!arguments.empty() && arguments[0] == "sol") {
+    return Invocation(SolArguments{{arguments.begin() + 1, arguments.end()}});
+  }
+
+  CLI::App app("Low-latency collectives for GPUs and CPUs, and the meter they are held against.",
+               "nearlight");
+  BenchOptions bench_options;
+  DemoOptions demo_options;
+  InfoOptions info_options;
+  app.require_subcommand(1);
+  app.set_version_flag("--version",
+                       std::string("nearlight ") + build_info::version + " (" + build_info::commit + ")");
+  app.add_subcommand("sol", "the least times of this machine: round trip, one way, launch, bandwidth");
+  CLI::App* bench =
+      app.add_subcommand("bench", "time collectives against peers and against the limits of this machine");
+  CLI::App* info =
+      app.add_subcommand("info", "what was built, what this machine offers, what would be chosen");
+  CLI::App* demo =
+      app.add_subcommand("demo", "the all-reduces of one decode step of a model, checked and timed");
+  app.footer(
+      "Examples:\n"
+      "  nearlight demo\n"
+      "  nearlight sol\n"
+      "  nearlight bench all_reduce --percentiles\n"
+      "\n"
+      "`nearlight COMMAND --help` tells more about each.");
+  describe_bench(*bench, bench_options);
+  describe_info(*info, info_options);
+  describe_demo(*demo, demo_options);
+
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    return Invocation(PrintText{app.help()});
+  } catch (const CLI::CallForVersion& version) {
+    return Invocation(PrintText{std::string(version.what()) + "\n"});
+  } catch (const CLI::ParseError& error) {
+    return failure(Code::invalid_argument, "%s", error.what());
+  }
+
+  if (info->parsed()) return Invocation(info_options);
+  if (demo->parsed()) {
+    demo_options.arguments = arguments;
+    return Invocation(demo_options);
+  }
+  // An increment in bytes replaces the factor.
+  if (bench_options.step_bytes > 0) bench_options.step_factor = 0;
+  bench_options.arguments = arguments;
+  NL_TRY(bench::validate(bench_options));
+  return Invocation(bench_options);
+}
+
+}  // namespace nearlight::cli

@@ -1,0 +1,106 @@
+#include "cli/info_facts.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <nearlight/build_info.hpp>
+#include "base/types.hpp"
+#include "cli/bench/options.hpp"
+#include "cli/machine.hpp"
+#include "cli/peers/mpi_launch.hpp"
+#include "cli/peers/nccl_look.hpp"
+#include "route/route.hpp"
+
+namespace nearlight::cli {
+
+namespace {
+
+constexpr std::size_t kRouteBytes[] = {
+    8, 128, 1024, 4096, 16 * 1024, 64 * 1024, 256 * 1024, 1024 * 1024, 8 * 1024 * 1024, 64 * 1024 * 1024};
+// As the communicators choose them for two ranks, a GPU each.
+constexpr std::uint32_t kHostSlots = 1024, kHostCells = 4096, kGpuSlots = 2048, kGpuCells = 4096;
+constexpr int kUsualSms = 132;
+
+std::vector<RouteFact> routes_of(const route::Facts& like) {
+  std::vector<RouteFact> facts;
+  for (const std::size_t bytes : kRouteBytes) {
+    route::Facts ask = like;
+    ask.count = bytes / size_of(ask.type);
+    const route::Route route = route::all_reduce(ask);
+    facts.push_back({bytes, algorithm::name_of(route.algorithm), algorithm::name_of(route.protocol),
+                     route.reason, route.grid, route.threads});
+  }
+  return facts;
+}
+
+// GPU 0's, else a usual number.
+int sms_of(const probe::GpuFacts& gpus) {
+  return gpus.devices.empty() ? kUsualSms : gpus.devices[0].sm_count;
+}
+
+std::vector<BackendFact> backends_of(const InfoFacts& facts, const std::string& attach_problem) {
+  std::vector<BackendFact> backends;
+  backends.push_back({"host", true, "threads and processes of one machine, shared memory"});
+  const bool built = !facts.cuda_compiler.empty();
+  const std::size_t gpus = facts.gpus.devices.size();
+  const std::string no_gpu = built ? facts.gpus.problem : "built without CUDA";
+  const bool pair = facts.gpus.first_pair().first >= 0;
+  backends.push_back({"cuda_vmm", gpus > 0,
+                      gpus == 0 ? no_gpu
+                      : pair    ? "GPUs that reach each other, one process; several ranks on a GPU"
+                                : "several ranks on one GPU; no two GPUs here reach each other"});
+  BackendFact nccl{"nccl_window", false, ""};
+  if (gpus == 0) {
+    nccl.why = no_gpu;
+  } else if (!attach_problem.empty()) {
+    nccl.why = attach_problem;
+  } else if (!pair) {
+    nccl.why = "needs two GPUs that reach each other";
+  } else {
+    nccl.available = true;
+    nccl.why = "attaches to communicators of NCCL " + facts.nccl_version;
+  }
+  backends.push_back(nccl);
+  return backends;
+}
+
+}  // namespace
+
+InfoFacts gather_info() {
+  InfoFacts facts;
+  facts.version = build_info::version;
+  facts.commit = build_info::commit;
+  facts.build_type = build_info::build_type;
+  facts.compiler = build_info::compiler;
+  facts.cuda_compiler = build_info::cuda_compiler;
+  facts.cpu = cpu_name();
+  facts.gpus = probe::gpu_facts();
+  const peers::NcclLook nccl = peers::look_at_nccl();
+  facts.nccl_headers = nccl.headers;
+  facts.nccl_path = nccl.path;
+  facts.nccl_version = nccl.version;
+  facts.nccl_problem = nccl.problem;
+  facts.backends = backends_of(facts, nccl.attach_problem);
+
+  facts.host_routes =
+      routes_of({.gpu = false, .nranks = 2, .regions = 1, .slots = kHostSlots, .cells = kHostCells});
+  const auto regions = static_cast<std::uint32_t>(std::clamp(sms_of(facts.gpus) / 2, 1, 64));
+  facts.gpu_routes =
+      routes_of({.gpu = true, .nranks = 2, .regions = regions, .slots = kGpuSlots, .cells = kGpuCells});
+
+  std::string types, ops;
+  for (const DataType type : kDataTypes) types += (types.empty() ? "" : ", ") + std::string(name_of(type));
+  for (const ReduceOp op : kReduceOps) ops += (ops.empty() ? "" : ", ") + std::string(name_of(op));
+  facts.limits = {{"ranks", "1 to " + std::to_string(bench::kMaxRanks)},
+                  {"collectives", "all_reduce"},
+                  {"types", types},
+                  {"operators", ops},
+                  {"elements", "any count, any alignment to the element"},
+                  {"one wait", "600 s unless set (NEARLIGHT_TIMEOUT_MS, or per communicator)"},
+                  {"LL on a CPU up to", std::to_string(route::kHostLlLimitBytes) + " bytes"},
+                  {"LL on a GPU up to", std::to_string(route::kGpuLlLimitBytes) + " bytes sent by a rank"}};
+  return facts;
+}
+
+}  // namespace nearlight::cli

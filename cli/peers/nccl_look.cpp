@@ -1,0 +1,25 @@
+#include "cli/peers/nccl_look.hpp"
+
+#include <nccl.h>
+
+#include "cli/peers/nccl_version.hpp"
+#include "memory/nccl_api.hpp"
+#include "memory/nccl_window_heap.hpp"
+
+namespace nearlight::peers {
+
+NcclLook look_at_nccl() {
+  NcclLook look;
+  look.headers = nccl_version_text(NCCL_VERSION_CODE);
+  auto nccl = memory::Nccl::find();
+  if (!nccl.ok()) {
+    look.problem = look.attach_problem = nccl.status().text();
+    return look;
+  }
+  look.path = (*nccl)->path();
+  look.version = nccl_version_text((*nccl)->version());
+  look.attach_problem = memory::check_nccl_window_version((*nccl)->version()).text();
+  return look;
+}
+
+}  // namespace nearlight::peers

@@ -1,0 +1,18 @@
+// Which libnccl would be used, without creating a communicator.
+#pragma once
+
+#include <string>
+
+namespace nearlight::peers {
+
+struct NcclLook {
+  std::string headers = "no";  // version of those this program was built with
+  std::string path;            // of the library that would be used; "" for none
+  std::string version;         // "2.28.9"
+  std::string problem;         // why there is none; "" when there is one
+  std::string attach_problem;  // why nearlight does not attach to its communicators; "" when it does
+};
+
+NcclLook look_at_nccl();
+
+}  // namespace nearlight::peers
