@@ -72,7 +72,7 @@ void describe_operation(CLI::App& app, BenchOptions& options) {
   app.add_option("-w,--warmup_iters", options.warmup, "samples before each turn that do not count [5]");
   app.add_option(
       "-m,--agg_iters", options.chain,
-      "operations a sample spans; its time is divided by it [graph 100, eager 10 on a CPU and 1 on a GPU]");
+      "operations a sample spans; its time is divided by it [graph 100, kernel 16, eager 10 on a CPU and 1 on a GPU]");
   app.add_option("--rounds", options.rounds, "turns that the implementations take within a size [10]");
   add(app, "-c,--check", options.check, parse_switch, "compare every result with a reference, 0 or 1 [1]")
       ->type_name("0|1");

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,9 @@ class Contender {
   // How often a bfloat16 sum may be rounded on its way (see reference.hpp).
   virtual int roundings() const = 0;
 
-  // Kernel mode: `us` of each of `iterations` operations inside one kernel.
-  virtual Status run_loop(const Operation&, std::uint32_t /*iterations*/, std::vector<double>& /*us*/,
+  // Kernel mode: us.size() samples of `chain` operations each, all inside one kernel; the time of one
+  // operation.
+  virtual Status run_loop(const Operation&, std::uint32_t /*chain*/, std::span<double> /*us*/,
                           runtime::Stream) {
     return failure(Code::unsupported,
                    "%s has no operation that runs inside a kernel: mode kernel is nearlight's alone", impl());

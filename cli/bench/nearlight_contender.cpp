@@ -9,13 +9,9 @@ namespace nearlight::bench {
 
 namespace {
 
-// Even, so that both banks of a region are in every sample: see runtime/kernel_loop.hpp. Stands in the row as
-// its chain.
-constexpr std::uint32_t kLoopChain = 16;
-
-// Operations at the start of a loop inside a kernel that do not count: in them the ranks catch up with each
+// Samples at the start of a loop inside a kernel that do not count: in them the ranks catch up with each
 // other.
-constexpr std::uint32_t kCatchUp = 64;
+constexpr std::uint32_t kCatchUp = 8;
 
 class NearlightContender final : public Contender {
  public:
@@ -47,17 +43,16 @@ class NearlightContender final : public Contender {
 
   int roundings() const override { return 1; }
 
-  Status run_loop(const Operation& operation, std::uint32_t iterations, std::vector<double>& us,
+  Status run_loop(const Operation& operation, std::uint32_t chain, std::span<double> us,
                   runtime::Stream stream) override {
+    const runtime::LoopPlan plan{static_cast<std::uint32_t>(us.size()) + kCatchUp, chain};
     std::vector<double> ns;
-    NL_TRY(runtime::run_all_reduce_loop(
-        *communicator_, operation.send, operation.recv, operation.count, operation.type, operation.op,
-        runtime::LoopPlan{iterations + kCatchUp, kLoopChain}, ns, stream, options_));
-    if (ns.size() != iterations + kCatchUp) {
-      return failure(Code::internal_error, "%zu times for %u operations", ns.size(), iterations + kCatchUp);
+    NL_TRY(runtime::run_all_reduce_loop(*communicator_, operation.send, operation.recv, operation.count,
+                                        operation.type, operation.op, plan, ns, stream, options_));
+    if (ns.size() != plan.samples) {
+      return failure(Code::internal_error, "%zu times for %u samples", ns.size(), plan.samples);
     }
-    us.resize(iterations);
-    for (std::uint32_t i = 0; i < iterations; ++i) us[i] = ns[kCatchUp + i] * 1e-3;
+    for (std::size_t i = 0; i < us.size(); ++i) us[i] = ns[kCatchUp + i] * 1e-3;
     return {};
   }
 

@@ -114,7 +114,6 @@ Status validate(const BenchOptions& options) {
   if (options.mode == cli::Mode::kernel) {
     if (!options.against.empty())
       return bad("--against: no peer has operations inside a kernel (--mode kernel)");
-    if (options.chain.value_or(1) != 1) return bad("-m: in --mode kernel every operation is timed alone");
   }
   if (options.backend == Backend::host) {
     if (options.mode && *options.mode != cli::Mode::eager)
@@ -181,9 +180,10 @@ Plan plan_of(const BenchOptions& options, Backend backend) {
   Plan plan;
   plan.mode = mode_of(options, backend);
   // Long enough that what surrounds a sample (a launch, two readings of the clock) does not weigh.
-  const int usual = plan.mode == cli::Mode::graph                               ? 100
-                    : plan.mode == cli::Mode::eager && backend == Backend::host ? 10
-                                                                                : 1;
+  const int usual = plan.mode == cli::Mode::graph    ? 100
+                    : plan.mode == cli::Mode::kernel ? 16
+                    : backend == Backend::host       ? 10
+                                                     : 1;
   plan.chain = options.chain.value_or(usual);
   plan.samples = options.samples.value_or(options.percentiles ? trace::kSamplesForP999 : 1000);
   plan.rounds = options.rounds;

@@ -6,7 +6,9 @@
 //           not timed: it ends on all ranks within the time of one store. Then an event, the graph of `chain`
 //           operations, an event. What is left of the skew, below a microsecond, is divided by `chain`.
 //   eager   All ranks begin at one moment of the clock they share (Meeting::align), and time counts from it.
-//   kernel  The loop's first operations are dropped.
+//   kernel  The loop's first samples are dropped. A sample spans `chain` operations, an even number unless
+//   asked
+//           otherwise: see runtime/kernel_loop.hpp.
 #include "cli/bench/place_cuda.hpp"
 
 #include <cuda_runtime_api.h>
@@ -140,20 +142,18 @@ class GraphTimer final : public Timer {
 
 class KernelTimer final : public Timer {
  public:
-  KernelTimer(Contender& contender, const Operation& operation, cudaStream_t stream)
-      : contender_(contender), operation_(operation), stream_(stream) {}
+  KernelTimer(Contender& contender, const Operation& operation, int chain, cudaStream_t stream)
+      : contender_(contender), operation_(operation), chain_(chain), stream_(stream) {}
 
   Status run(Meeting& meeting, std::span<double> us) override {
     NL_TRY(meeting.barrier());
-    std::vector<double> times;
-    NL_TRY(contender_.run_loop(operation_, static_cast<std::uint32_t>(us.size()), times, stream_));
-    std::copy(times.begin(), times.end(), us.begin());
-    return {};
+    return contender_.run_loop(operation_, static_cast<std::uint32_t>(chain_), us, stream_);
   }
 
  private:
   Contender& contender_;
   Operation operation_;
+  int chain_;
   cudaStream_t stream_;
 };
 
@@ -184,7 +184,8 @@ class CudaPlace final : public Place {
                                          int chain) override {
     switch (mode) {
       case cli::Mode::kernel:
-        return std::unique_ptr<Timer>(std::make_unique<KernelTimer>(contender, operation, stream_.get()));
+        return std::unique_ptr<Timer>(
+            std::make_unique<KernelTimer>(contender, operation, chain, stream_.get()));
       case cli::Mode::graph:
         return GraphTimer::create(contender, operation, chain, device_, stream_.get());
       case cli::Mode::eager:
