@@ -28,11 +28,11 @@ struct Case {
   using View = exec::ModelRegion<Space, Memory>;
 
   static constexpr int kRanks = 2, kLanes = 1;
-  static constexpr int kLanesOfLastRank =
-      0;  // unlike the others', unless 0: fewer threads, so a deeper search
+  // Lanes of the last rank, unless 0: fewer threads in all, so a deeper search.
+  static constexpr int kLanesOfLastRank = 0;
   static constexpr int kSlots = 1, kCells = 1;
   static constexpr int kHeld = 0;        // packs a thread keeps in registers: the GPU's variant when not 0
-  static constexpr int kSlotsMoved = 0;  // held only: every other step begins at this slot
+  static constexpr int kSlotsMoved = 0;  // every other session begins at this slot
   static constexpr std::uint32_t kInitialEpoch = 0;
   static constexpr unsigned kStepLimit = 20'000;  // longer executions count as stuck
   // What lies between two sessions beside the meeting of the lanes. The boundary of two kernels is at least a
@@ -55,6 +55,16 @@ struct Exchange : Scenario {
   using Memory = exec::ModelMemory<Space, kRanks, C::kSlots, C::kCells>;
   using View = typename C::template View<Memory>;
   using Coop = typename C::Coop;
+
+  // The view of a call whose slots begin elsewhere.
+  struct Moved : View {
+    Moved(const View& view, int slots) : View(view), first(static_cast<std::uint32_t>(slots)) {}
+    auto& line(int peer, int bank, int source, std::uint32_t slot) const {
+      return View::line(peer, bank, source, first + slot);
+    }
+    std::uint32_t slots() const { return View::slots() - first; }
+    std::uint32_t first;
+  };
 
   Memory memory;
   protocol::RegionState<Space> state[kRanks];
@@ -96,8 +106,8 @@ struct Exchange : Scenario {
   void run_session(int rank, int lane, int lanes, int& step) {
     protocol::Control<Space> control;
     control.timeout_ns = std::numeric_limits<std::uint64_t>::max();
-    protocol::Session session(View(memory, rank), Coop{lane, lanes, &group[rank]}, state[rank], control, 0,
-                              0);
+    const Moved view(View(memory, rank), step % 2 * C::kSlotsMoved);
+    protocol::Session session(view, Coop{lane, lanes, &group[rank]}, state[rank], control, 0, 0);
     do {
       run_step(session, rank, step);
       ++step;
@@ -111,21 +121,9 @@ struct Exchange : Scenario {
     const auto count = static_cast<std::uint64_t>(C::kStepList[step].count);
     const algorithm::Buffer<Space, std::int32_t> in(input[rank][step], count), out(output[rank][step], count);
     if (C::kStepList[step].protocol == Protocol::ll) {
-      run_ll<Math>(session, in, out, step % 2 * C::kSlotsMoved);
-    } else {
-      algorithm::one_shot_simple<Math, kRanks, 1>(session, {0, 1}, in, out, algorithm::NoDelay{});
-    }
-  }
-
-  template <class Math, class SessionT, class Bufs>
-  void run_ll(SessionT& session, const Bufs& in, const Bufs& out, int first_slot) {
-    if constexpr (C::kSlotsMoved == 0) {
       algorithm::one_shot_ll<Math, kRanks, C::kHeld>(session, {0, 1}, in, out, algorithm::NoDelay{});
     } else {
-      algorithm::OneShotLl<Math, kRanks, C::kHeld, View, Bufs>(session.view(), session.coop().thread_rank(),
-                                                               session.coop().size(), {0, 1}, in, out,
-                                                               static_cast<std::uint32_t>(first_slot))
-          .run(session, algorithm::NoDelay{});
+      algorithm::one_shot_simple<Math, kRanks, 1>(session, {0, 1}, in, out, algorithm::NoDelay{});
     }
   }
 
