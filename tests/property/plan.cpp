@@ -90,4 +90,48 @@ Plan matrix(int nranks) {
   return plan;
 }
 
+Plan tails(int nranks) {
+  std::vector<std::uint64_t> bytes;
+  for (std::uint64_t length = 2; length <= 66; length += 2) bytes.push_back(length);
+  for (const std::uint64_t round : {120u, 256u, 512u, 16u * 1024, 128u * 1024}) {
+    if (kSlowDown > 1 && round > 1024) continue;
+    for (const std::uint64_t length : {round - 2, round, round + 2}) bytes.push_back(length);
+  }
+  Plan plan;
+  plan.nranks = nranks;
+  plan.slots = 64;
+  plan.chunk_bytes = 512;
+  std::uint32_t number = 0;
+  for (const std::uint64_t length : bytes) {
+    for (const auto protocol : {route::Protocol::ll, route::Protocol::simple}) {
+      PlannedCall planned;
+      planned.call = {DataType::bf16, ReduceOp::sum, length / 2, protocol, {Values::numbers, number}};
+      for (std::uint32_t rank = 0; rank < static_cast<std::uint32_t>(nranks); ++rank) {
+        // Every second rank's buffers end right in front of the page that must not be touched.
+        planned.place.push_back({.send = rank % 2 == 0 ? 0 : (number + rank) % 8,
+                                 .recv = rank % 2 == 0 ? 0 : (number / 2 + rank) % 8,
+                                 .in_place = number % 3 == 2});
+      }
+      plan.calls.push_back(planned);
+      ++number;
+    }
+  }
+  return plan;
+}
+
+Plan millions() {
+  Plan plan;
+  plan.nranks = 3;
+  plan.slots = plan.chunk_bytes = 0;  // the defaults
+  for (const auto protocol : {route::Protocol::ll, route::Protocol::simple}) {
+    PlannedCall planned;
+    planned.times = 1;
+    planned.call = {
+        DataType::f32, ReduceOp::sum, 10'556'587 / kSlowDown / kSlowDown, protocol, {Values::pattern, 1}};
+    planned.place = {{.send = 0, .recv = 0}, {.send = 1, .recv = 3}, {.send = 2, .in_place = true}};
+    plan.calls.push_back(planned);
+  }
+  return plan;
+}
+
 }  // namespace nearlight::test

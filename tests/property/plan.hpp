@@ -30,5 +30,9 @@ std::string run_plan(Kind kind, const Plan& plan);
 
 // Every type, operation and protocol with each of the counts, at addresses that differ between the ranks.
 Plan matrix(int nranks);
+// bf16 messages of every length around a few packs, vectors and rounds, and around powers of two.
+Plan tails(int nranks);
+// An odd number of elements in the millions.
+Plan millions();
 
 }  // namespace nearlight::test
