@@ -73,7 +73,7 @@ def self_test():
     good = "\n".join("| %s | %s | w | `tests/a.cpp:Suite.Name`<br>`tests/a.cpp:Other.Name` | |" % (key, link) for key in REQUIRED)
     row = "| A2 | " + link + " | w | `tests/a.cpp:Suite.Name`"
     planted = {
-        "another name": good.replace("Suite.Name", "Suite.Nam", 1),
+        "another name": good.replace("Suite.Name", "Suite.Other", 1),
         "a longer name": good.replace("Suite.Name", "Suite.Names", 1),
         "a name in a comment": good.replace("Suite.Name", "Suite.Commented", 1),
         "another suite": good.replace("Other.Name", "Another.Name", 1),
