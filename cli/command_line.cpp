@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include <nearlight/build_info.hpp>
@@ -13,6 +15,8 @@ namespace nearlight::cli {
 namespace {
 
 using bench::BenchOptions;
+
+constexpr std::string_view kCommands[] = {"sol", "bench", "info", "demo"};
 
 // An option whose text is turned into a value by `parse`, a function that returns a Result, an optional or a
 // plain value.
@@ -70,9 +74,9 @@ void describe_operation(CLI::App& app, BenchOptions& options) {
   add(app, "-o,--op", options.op, parse_reduce_op, "sum, max [sum]")->type_name("OP");
   app.add_option("-n,--iters", options.samples, "samples per size [1000; 10000 with --percentiles]");
   app.add_option("-w,--warmup_iters", options.warmup, "samples before each turn that do not count [5]");
-  app.add_option(
-      "-m,--agg_iters", options.chain,
-      "operations a sample spans; its time is divided by it [graph 100, kernel 16, eager 10 on a CPU and 1 on a GPU]");
+  app.add_option("-m,--agg_iters", options.chain,
+                 "operations a sample spans; its time is divided by it [graph 100, kernel 16, eager 10 on a "
+                 "CPU and 1 on a GPU]");
   app.add_option("--rounds", options.rounds, "turns that the implementations take within a size [10]");
   add(app, "-c,--check", options.check, parse_switch, "compare every result with a reference, 0 or 1 [1]")
       ->type_name("0|1");
@@ -114,6 +118,8 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
   add(app, "--protocol", options.protocol, parse_protocol, "force a protocol: ll, simple")->type_name("NAME");
   app.add_option("--grid", options.grid, "force the number of CTAs");
   app.add_option("--threads", options.threads, "force the threads of a CTA");
+  app.add_option("--sm", options.sm,
+                 "mode kernel: the SM that runs the operations, on every GPU [where the GPU puts them]");
   app.add_option("--offsets", options.offsets,
                  "mode kernel: repeat with the slots at that many places in memory");
   app.add_flag("--percentiles", options.percentiles,
@@ -177,6 +183,12 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   // It reads its own arguments, --help among them.
   if (!arguments.empty() && arguments[0] == "sol") {
     return Invocation(SolArguments{{arguments.begin() + 1, arguments.end()}});
+  }
+
+  if (!arguments.empty() && !arguments[0].starts_with('-') &&
+      std::find(std::begin(kCommands), std::end(kCommands), arguments[0]) == std::end(kCommands)) {
+    return failure(Code::invalid_argument, "there is no command '%s'; known are sol, bench, info and demo",
+                   arguments[0].c_str());
   }
 
   CLI::App app("Low-latency collectives for GPUs and CPUs, and the meter they are held against.",

@@ -114,7 +114,9 @@ int demo_command(const DemoOptions& options) {
     return report_failure(failure(Code::unsupported, "--backend %s needs a GPU: %s",
                                   bench::name_of(options.backend), look.problem));
   }
-  return look.gpus == 0 ? demo_host(options, *workload) : demo_cuda(options, *workload, look);
+  if (look.gpus > 0) return demo_cuda(options, *workload, look);
+  std::fprintf(stderr, "nearlight: no GPU (%s), so between CPU processes\n", look.problem);
+  return demo_host(options, *workload);
 }
 
 }  // namespace nearlight::cli

@@ -27,6 +27,8 @@ int bench_command(const BenchOptions& options) {
     if (!options.against.empty()) return unfit("--against: NCCL needs a GPU", look.problem);
     if (options.mode && *options.mode != cli::Mode::eager)
       return unfit("--mode: graph and kernel need a GPU", look.problem);
+    if (options.grid != 0 || options.threads != 0)
+      return unfit("--grid and --threads need a GPU", look.problem);
     std::fprintf(stderr, "nearlight: no GPU (%s), so between CPU processes\n", look.problem);
     return bench_host(options);
   }

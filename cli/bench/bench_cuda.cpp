@@ -67,6 +67,7 @@ int bench_cuda(const BenchOptions& options, const cli::GpuLook& look) {
   job.call.protocol = options.protocol;
   job.call.grid = options.grid;
   job.call.threads = options.threads;
+  job.sm = options.sm;
   job.offsets = options.offsets;
   job.progress = progress_line();
   auto result = run_cuda(job);

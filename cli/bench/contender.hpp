@@ -45,7 +45,8 @@ class Contender {
   virtual Status all_reduce(const Operation& operation, runtime::Stream stream) = 0;
   // A failure that a call's own status could not tell yet. Never blocks.
   virtual Status failed() const { return {}; }
-  // Ends what it still waits for, after a failure of any rank. It need not work any more afterwards.
+  // Ends what it still waits for, after a failure of any rank, from any thread. It need not work any more
+  // afterwards.
   virtual void abandon() {}
   virtual Choice choice(std::size_t count, DataType type, ReduceOp op) const = 0;
   // How often a bfloat16 sum may be rounded on its way (see reference.hpp).

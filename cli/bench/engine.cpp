@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <mutex>
 
+#include "cli/bench/failure_watch.hpp"
 #include "cli/bench/reference.hpp"
 
 namespace nearlight::bench {
@@ -42,7 +44,8 @@ std::size_t samples_per_turn(const Plan& plan) {
 // The same on all ranks: rank 0 looks at its clock and decides.
 Result<std::size_t> Engine::next_turn(const Plan& plan, std::size_t taken, std::size_t turns_left,
                                       std::chrono::steady_clock::time_point begin) {
-  const std::size_t share = even_share(plan, taken, turns_left);
+  // Later turns do not make up for what a short first one left: there is room for so many only.
+  const std::size_t share = std::min(even_share(plan, taken, turns_left), samples_per_turn(plan));
   if (plan.budget.count() == 0 || plan.samples <= kPilot) return share;
   if (taken == 0) return std::min(share, kPilot);
   using Seconds = std::chrono::duration<double>;
@@ -84,6 +87,13 @@ Status Engine::reserve(std::size_t bytes) {
 
 Result<std::vector<Measured>> Engine::measure(const std::vector<Case>& cases, const Plan& plan,
                                               const Progress& progress) {
+  std::once_flag abandoned;
+  const auto abandon = [&] {
+    std::call_once(abandoned, [this] {
+      for (Contender* contender : contenders_) contender->abandon();
+    });
+  };
+  const FailureWatch watch(meeting_, abandon);
   std::vector<Measured> out;
   const std::size_t variants = plan.in_place ? 2 : 1;
   out.reserve(cases.size() * variants * contenders_.size());
@@ -97,9 +107,11 @@ Result<std::vector<Measured>> Engine::measure(const std::vector<Case>& cases, co
       };
       Status status = measure_case(what, variant == 1, plan, out, report);
       if (!status.ok()) {
+        // Whoever failed first has the word; this rank may just have been told to stop for that.
+        const Status cause = meeting_.failed_peer();
         meeting_.fail(status);
-        for (Contender* contender : contenders_) contender->abandon();
-        return status;
+        abandon();
+        return cause.ok() ? status : cause;
       }
       ++begun;
     }

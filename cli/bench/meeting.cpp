@@ -1,12 +1,17 @@
 #include "cli/bench/meeting.hpp"
 
+#include <linux/futex.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <thread>
 
@@ -18,6 +23,8 @@ namespace {
 // From the last arrival to the start: longer than a line needs to reach the other cores.
 constexpr std::uint64_t kStartMargin_ns = 2000;
 constexpr std::size_t kLine = 128;
+// How often a waiting rank looks whether the others' processes are still there.
+constexpr std::chrono::milliseconds kLook{100};
 }  // namespace
 
 // Zero bytes are its initial state. Lock-free atomics of the same size are fine between processes.
@@ -36,6 +43,7 @@ Result<std::unique_ptr<Meeting>> Meeting::create(Exchange& exchange, std::size_t
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   const Deadline deadline = Deadline::after(limit);
   std::unique_ptr<Meeting> meeting(new Meeting(exchange.rank(), exchange.nranks(), samples, limit));
+  meeting->processes_ = exchange.processes();
   const std::size_t header = (sizeof(Shared) + kLine - 1) / kLine * kLine;
   meeting->bytes_ = header + static_cast<std::size_t>(meeting->nranks_) * samples * sizeof(double);
 
@@ -72,6 +80,16 @@ Status Meeting::failed_peer() const {
   return failure(Code::remote_error, "rank %d: %s", who, shared_->failed_text);
 }
 
+Status Meeting::dead_peer() const {
+  for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+    if (kill(processes_[rank], 0) != 0 && errno == ESRCH) {
+      return failure(Code::remote_error, "rank %zu: its process %d has ended", rank,
+                     static_cast<int>(processes_[rank]));
+    }
+  }
+  return {};
+}
+
 void Meeting::fail(const Status& why) {
   std::int32_t expected = 0;
   // -1 keeps others out while the text is written; the release below makes it visible with the rank.
@@ -80,15 +98,36 @@ void Meeting::fail(const Status& why) {
   std::memcpy(shared_->failed_text, why.text().data(), length);
   shared_->failed_text[length] = 0;
   shared_->failed_rank.store(rank_ + 1, std::memory_order_release);
+  wake_sleepers();
+}
+
+bool Meeting::wait_for_failure(std::chrono::milliseconds limit) const {
+  static_assert(sizeof shared_->failed_rank == sizeof(std::int32_t));
+  if (shared_->failed_rank.load(std::memory_order_acquire) > 0) return true;
+  const timespec time{static_cast<time_t>(limit.count() / 1000),
+                      static_cast<long>(limit.count() % 1000 * 1'000'000)};
+  // Between processes: not FUTEX_PRIVATE. Returns at once when the word is no longer 0.
+  syscall(SYS_futex, &shared_->failed_rank, FUTEX_WAIT, 0, &time, nullptr, 0);
+  return shared_->failed_rank.load(std::memory_order_acquire) > 0;
+}
+
+void Meeting::wake_sleepers() const {
+  syscall(SYS_futex, &shared_->failed_rank, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
 }
 
 template <class Ready>
 Status Meeting::wait(Ready ready) const {
   const Deadline deadline = Deadline::after(limit_);
+  Deadline next_look = Deadline::after(kLook);
   for (std::uint32_t polls = 0; !ready(); ++polls) {
     exec::HostSpace::relax(polls);
     if (polls % 1024 == 1023) {
       NL_TRY(failed_peer());
+      if (next_look.passed()) {
+        // Whoever came last may have left since.
+        if (Status dead = dead_peer(); !dead.ok()) return ready() ? Status() : dead;
+        next_look = Deadline::after(kLook);
+      }
       if (deadline.passed()) {
         return failure(Code::timeout, "a rank did not reach the benchmark's barrier within %lld ms",
                        static_cast<long long>(limit_.count()));

@@ -2,12 +2,15 @@
 // samples.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/exchange.hpp"
 #include "base/status.hpp"
@@ -39,6 +42,13 @@ class Meeting {
   // Tells every rank that this one cannot go on: their waits end.
   void fail(const Status& why);
 
+  // What another rank failed with, if one did: Code::remote_error that names it.
+  Status failed_peer() const;
+  // Sleeps until a rank (this one too) has failed; false when `limit` has passed or somebody woke the
+  // sleepers.
+  bool wait_for_failure(std::chrono::milliseconds limit) const;
+  void wake_sleepers() const;
+
   // This rank's place for numbers; another rank's may be read between two barriers.
   std::span<double> mine() const { return of(rank_); }
   std::span<double> of(int rank) const;
@@ -52,13 +62,14 @@ class Meeting {
   struct Shared;
   Meeting(int rank, int nranks, std::size_t samples, std::chrono::milliseconds limit)
       : rank_(rank), nranks_(nranks), samples_(samples), limit_(limit) {}
-  Status failed_peer() const;
+  Status dead_peer() const;
   template <class Ready>
   Status wait(Ready ready) const;
 
   int rank_, nranks_;
   std::size_t samples_;
   std::chrono::milliseconds limit_;
+  std::vector<pid_t> processes_;  // of the ranks; empty for threads
   void* memory_ = nullptr;
   std::size_t bytes_ = 0;
   Shared* shared_ = nullptr;

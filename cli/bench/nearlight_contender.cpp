@@ -15,8 +15,9 @@ constexpr std::uint32_t kCatchUp = 8;
 
 class NearlightContender final : public Contender {
  public:
-  NearlightContender(std::unique_ptr<runtime::Communicator> communicator, const runtime::CallOptions& options)
-      : communicator_(std::move(communicator)), options_(options) {}
+  NearlightContender(std::unique_ptr<runtime::Communicator> communicator, const runtime::CallOptions& options,
+                     std::optional<std::uint32_t> sm)
+      : communicator_(std::move(communicator)), options_(options), sm_(sm) {}
 
   const char* impl() const override { return cli::kOwnImpl.data(); }
 
@@ -45,7 +46,7 @@ class NearlightContender final : public Contender {
 
   Status run_loop(const Operation& operation, std::uint32_t chain, std::span<double> us,
                   runtime::Stream stream) override {
-    const runtime::LoopPlan plan{static_cast<std::uint32_t>(us.size()) + kCatchUp, chain};
+    const runtime::LoopPlan plan{static_cast<std::uint32_t>(us.size()) + kCatchUp, chain, sm_};
     std::vector<double> ns;
     NL_TRY(runtime::run_all_reduce_loop(*communicator_, operation.send, operation.recv, operation.count,
                                         operation.type, operation.op, plan, ns, stream, options_));
@@ -59,13 +60,15 @@ class NearlightContender final : public Contender {
  private:
   std::unique_ptr<runtime::Communicator> communicator_;
   runtime::CallOptions options_;
+  std::optional<std::uint32_t> sm_;
 };
 
 }  // namespace
 
 std::unique_ptr<Contender> make_nearlight_contender(std::unique_ptr<runtime::Communicator> communicator,
-                                                    const runtime::CallOptions& options) {
-  return std::make_unique<NearlightContender>(std::move(communicator), options);
+                                                    const runtime::CallOptions& options,
+                                                    std::optional<std::uint32_t> sm) {
+  return std::make_unique<NearlightContender>(std::move(communicator), options, sm);
 }
 
 }  // namespace nearlight::bench

@@ -1,7 +1,9 @@
 // nearlight's own communicator as a contender.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "cli/bench/contender.hpp"
 #include "runtime/communicator.hpp"
@@ -9,7 +11,9 @@
 namespace nearlight::bench {
 
 // `options` go along with every call.
+// `sm`: where kernel mode runs its CTA (LoopPlan::sm).
 std::unique_ptr<Contender> make_nearlight_contender(std::unique_ptr<runtime::Communicator> communicator,
-                                                    const runtime::CallOptions& options);
+                                                    const runtime::CallOptions& options,
+                                                    std::optional<std::uint32_t> sm = {});
 
 }  // namespace nearlight::bench

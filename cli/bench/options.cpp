@@ -108,9 +108,11 @@ Status validate(const BenchOptions& options) {
   if (options.tp && options.workload.empty()) return bad("--tp says nothing without --workload");
   if (options.tp && *options.tp != ranks) return bad("--tp differs from --ranks (or -g times -t)");
   if (ranks < 1 || ranks > kMaxRanks) return bad("--ranks (or --tp, or -g times -t) must be from 1 to 8");
+  if (!options.check && !options.json.empty()) return bad("-c 0: --json keeps checked results only");
   if (options.timeout_ms < 1) return bad("--timeout must be at least 1 ms");
   if (options.offsets < 0 || options.offsets > kMaxOffsets) return bad("--offsets must be from 0 to 1024");
   if (options.offsets > 0 && options.mode != cli::Mode::kernel) return bad("--offsets needs --mode kernel");
+  if (options.sm && options.mode != cli::Mode::kernel) return bad("--sm needs --mode kernel");
   if (options.mode == cli::Mode::kernel) {
     if (!options.against.empty())
       return bad("--against: no peer has operations inside a kernel (--mode kernel)");

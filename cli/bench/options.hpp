@@ -52,7 +52,8 @@ struct BenchOptions {
   std::optional<algorithm::Protocol> protocol;
   std::uint32_t grid = 0;
   std::uint32_t threads = 0;
-  int offsets = 0;  // kernel mode: how many slot offsets; 0: one run as it comes
+  std::optional<std::uint32_t> sm;  // kernel mode: the SM that works; unset: where the GPU puts it
+  int offsets = 0;                  // kernel mode: how many slot offsets; 0: one run as it comes
   bool percentiles = false;
   std::string json;                    // result file to write; "" for none
   int timeout_ms = 20'000;             // of one wait inside an operation

@@ -4,10 +4,11 @@
 #include <memory>
 
 #include "cli/bench/place.hpp"
+#include "probe/cuda_call.hpp"
 
 namespace nearlight::bench {
 
 // For the calling thread, whose current device becomes `device`.
-Result<std::unique_ptr<Place>> make_cuda_place(int device);
+Result<std::unique_ptr<Place>> make_cuda_place(int device, probe::Stream stream);
 
 }  // namespace nearlight::bench

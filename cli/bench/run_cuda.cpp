@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "cli/machine.hpp"
 #include "cli/peers/nccl_peer.hpp"
 #include "cli/sol_heaps.hpp"
+#include "probe/concurrent_streams.hpp"
 #include "probe/gpu_facts.hpp"
 #include "runtime/create.hpp"
 
@@ -29,6 +31,7 @@ using Exchanges = std::vector<std::unique_ptr<Exchange>>;
 struct Rank {
   Exchange* exchange = nullptr;  // the benchmark's own
   Exchanges for_communicators;   // one for each that is created
+  probe::Stream stream;
   Status status;
   std::vector<Measured> measured;
   std::string memory;
@@ -46,12 +49,18 @@ Result<std::unique_ptr<runtime::Communicator>> create_own(const CudaJob& job, Ra
 Status run_rank(const CudaJob& job, Rank& rank) {
   Exchange& exchange = *rank.exchange;
   const int device = job.devices[static_cast<std::size_t>(exchange.rank())];
-  NL_TRY_ASSIGN(const auto place, make_cuda_place(device));
+  NL_TRY_ASSIGN(const auto place, make_cuda_place(device, std::move(rank.stream)));
   NL_TRY_ASSIGN(const auto meeting, Meeting::create(exchange, samples_per_turn(job.plan), kMeetingLimit));
-  std::shared_ptr<peers::NcclComm> nccl;
-  if (job.attach || !job.peers.empty()) {
-    NL_TRY_ASSIGN(nccl, peers::create_nccl_comm(exchange));
-    rank.nccl = nccl->version();
+  // Two communicators: the peers' one is aborted when something fails, which takes it away from under whoever
+  // else uses it.
+  std::shared_ptr<peers::NcclComm> for_peers, for_attaching;
+  if (!job.peers.empty()) {
+    NL_TRY_ASSIGN(for_peers, peers::create_nccl_comm(exchange));
+    rank.nccl = for_peers->version();
+  }
+  if (job.attach) {
+    NL_TRY_ASSIGN(for_attaching, peers::create_nccl_comm(exchange));
+    rank.nccl = for_attaching->version();
   }
   std::size_t largest = 0;
   for (const Case& what : job.cases) largest = std::max(largest, what.bytes());
@@ -59,11 +68,11 @@ Status run_rank(const CudaJob& job, Rank& rank) {
   const std::size_t turns = rank.for_communicators.size();
   for (std::size_t turn = 0; turn < turns; ++turn) {
     std::vector<std::unique_ptr<Contender>> contenders;
-    NL_TRY_ASSIGN(auto communicator, create_own(job, rank, device, turn, nccl.get()));
+    NL_TRY_ASSIGN(auto communicator, create_own(job, rank, device, turn, for_attaching.get()));
     rank.memory = communicator->memory();
-    contenders.push_back(make_nearlight_contender(std::move(communicator), job.call));
+    contenders.push_back(make_nearlight_contender(std::move(communicator), job.call, job.sm));
     for (const std::string& peer : job.peers) {
-      NL_TRY_ASSIGN(auto contender, peers::make_nccl_contender(nccl, peer == "nccl_sym"));
+      NL_TRY_ASSIGN(auto contender, peers::make_nccl_contender(for_peers, peer == "nccl_sym"));
       contenders.push_back(std::move(contender));
     }
     std::vector<Contender*> views;
@@ -133,6 +142,12 @@ Result<CudaResult> run_cuda(const CudaJob& job) {
   for (int turn = 0; turn < std::max(job.offsets, 1); ++turn) {
     Exchanges group = bootstrap::make_in_process_group(nranks);
     for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].for_communicators.push_back(std::move(group[r]));
+  }
+  std::map<int, std::vector<Rank*>> on_device;
+  for (std::size_t r = 0; r < ranks.size(); ++r) on_device[job.devices[r]].push_back(&ranks[r]);
+  for (auto& [device, here] : on_device) {
+    NL_TRY_ASSIGN(auto streams, probe::concurrent_streams(device, static_cast<int>(here.size())));
+    for (std::size_t i = 0; i < here.size(); ++i) here[i]->stream = std::move(streams[i]);
   }
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < ranks.size(); ++r) {

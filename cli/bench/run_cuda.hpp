@@ -24,7 +24,8 @@ struct CudaJob {
   Plan plan;
   runtime::Options comm;
   runtime::CallOptions call;
-  int offsets = 0;  // run again with the slots at that many places; 0: once
+  std::optional<std::uint32_t> sm;  // kernel mode: the SM that works
+  int offsets = 0;                  // run again with the slots at that many places; 0: once
   Progress progress;
 };
 

@@ -1,5 +1,6 @@
 #include "cli/peers/nccl_peer.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <utility>
@@ -27,9 +28,11 @@ class OwnedComm final : public NcclComm {
   OwnedComm(const Nccl& nccl, ncclComm* comm, int device) : nccl_(nccl), comm_(comm), device_(device) {}
   // Nothing can be done about a failure to destroy; the program is about to end.
   ~OwnedComm() override {
-    if (comm_ == nullptr) return;
-    static_cast<void>(
-        bounded("ncclCommDestroy", [&nccl = nccl_, comm = comm_] { return nccl.comm_destroy(comm); }));
+    ncclComm* const comm = comm_.exchange(nullptr);
+    if (comm == nullptr) return;
+    static_cast<void>(memory::nccl_call(
+        nccl_, comm, device_, "ncclCommDestroy", [&nccl = nccl_, comm] { return nccl.comm_destroy(comm); },
+        Deadline::after(kLimit)));
   }
   Status bounded(const char* what, std::function<Status()> call) const {
     return memory::nccl_call(nccl_, comm_, device_, what, std::move(call), Deadline::after(kLimit));
@@ -38,14 +41,15 @@ class OwnedComm final : public NcclComm {
   std::string version() const override { return nccl_version_text(nccl_.version()); }
 
   const Nccl& nccl() const { return nccl_; }
-  // Ends what it waits for; the communicator is gone then.
+  // Ends what it waits for, from any thread; the communicator is gone then.
   void abort() {
-    if (comm_ != nullptr) static_cast<void>(nccl_.comm_abort(std::exchange(comm_, nullptr)));
+    ncclComm* const comm = comm_.exchange(nullptr);
+    if (comm != nullptr) static_cast<void>(nccl_.comm_abort(comm));
   }
 
  private:
   const Nccl& nccl_;
-  ncclComm* comm_;
+  std::atomic<ncclComm*> comm_;
   int device_;
 };
 

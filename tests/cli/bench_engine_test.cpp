@@ -1,0 +1,292 @@
+// The engine between real CPU ranks, with contenders that go wrong on purpose.
+#include "cli/bench/engine.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <mutex>
+
+#include "cli/bench/nearlight_contender.hpp"
+#include "cli/bench/reference.hpp"
+#include "runtime/create.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace nearlight::bench {
+namespace {
+
+using test::Kind;
+using test::Problems;
+using testing::HasSubstr;
+
+// Does the real thing, then what it is told to; `call` counts from 0.
+class Meddler final : public Contender {
+ public:
+  using Meddle = std::function<Status(const Operation&, std::size_t call)>;
+  Meddler(std::unique_ptr<Contender> inner, const char* impl, Meddle after)
+      : inner_(std::move(inner)), impl_(impl), after_(std::move(after)) {}
+
+  const char* impl() const override { return impl_; }
+  Status all_reduce(const Operation& operation, runtime::Stream stream) override {
+    NL_TRY(inner_->all_reduce(operation, stream));
+    return after_ ? after_(operation, calls_++) : Status();
+  }
+  Status failed() const override { return inner_->failed(); }
+  void abandon() override { inner_->abandon(); }
+  Choice choice(std::size_t count, DataType type, ReduceOp op) const override {
+    return inner_->choice(count, type, op);
+  }
+  int roundings() const override { return inner_->roundings(); }
+
+ private:
+  std::unique_ptr<Contender> inner_;
+  const char* impl_;
+  Meddle after_;
+  std::size_t calls_ = 0;
+};
+
+struct Scene {
+  Kind kind = Kind::threads;
+  int nranks = 2;
+  Plan plan;
+  std::vector<Case> cases = {{100, DataType::f32, ReduceOp::sum}};
+  Meddler::Meddle meddle;  // of the one rank
+  int rank = 0;
+  bool second = false;  // beside an honest one
+};
+
+using Look = std::function<void(const Result<std::vector<Measured>>&, Problems&, int rank)>;
+
+// Runs the engine on every rank; `look` sees each rank's result. Returns the ranks' complaints.
+std::string run(const Scene& scene, const Look& look) {
+  return test::run_ranks(scene.kind, scene.nranks, [&](Exchange& exchange, Problems& problems) {
+    const auto outcome = [&]() -> Result<std::vector<Measured>> {
+      NL_TRY_ASSIGN(const auto meeting,
+                    Meeting::create(exchange, samples_per_turn(scene.plan), std::chrono::seconds(60)));
+      const auto place = make_host_place();
+      std::vector<std::unique_ptr<Contender>> contenders;
+      for (int i = 0; i < (scene.second ? 2 : 1); ++i) {
+        NL_TRY_ASSIGN(auto communicator, runtime::create_host(exchange, test::patient()));
+        const bool honest = exchange.rank() != scene.rank || (scene.second && i == 0);
+        contenders.push_back(std::make_unique<Meddler>(make_nearlight_contender(std::move(communicator), {}),
+                                                       i == 0 ? "first" : "second",
+                                                       honest ? Meddler::Meddle() : scene.meddle));
+      }
+      std::vector<Contender*> views;
+      for (const auto& contender : contenders) views.push_back(contender.get());
+      Engine engine(*meeting, *place, views);
+      std::size_t largest = 0;
+      for (const Case& what : scene.cases) largest = std::max(largest, what.bytes());
+      NL_TRY(engine.reserve(largest));
+      auto measured = engine.measure(scene.cases, scene.plan);
+      // As the commands do: nobody takes its communicator down before all are through.
+      if (measured.ok()) NL_TRY(meeting->barrier());
+      return measured;
+    }();
+    look(outcome, problems, exchange.rank());
+  });
+}
+
+Plan small_plan() {
+  Plan plan;
+  plan.samples = 20;
+  plan.rounds = 4;
+  plan.warmup = 1;
+  plan.chain = 3;
+  return plan;
+}
+
+// What every rank must find: `wrong` elements in the variants for which it says so.
+Look expect_wrong(std::function<bool(std::size_t wrong, bool in_place)> right, std::string words) {
+  return [=](const Result<std::vector<Measured>>& measured, Problems& problems, int rank) {
+    if (!measured.ok()) return problems.add("%s", measured.status().to_string().c_str());
+    for (const Measured& entry : measured.value()) {
+      if (!right(entry.wrong, entry.in_place))
+        problems.add("%zu wrong, in place %d", entry.wrong, entry.in_place);
+      if (rank == 0 && entry.wrong > 0 && entry.first_wrong.find(words) == std::string::npos) {
+        problems.add("says '%s', not '%s'", entry.first_wrong.c_str(), words.c_str());
+      }
+    }
+  };
+}
+
+TEST(Engine, MeasuresEveryCaseAndVariantOfAnHonestContender) {
+  for (const Kind kind : {Kind::threads, Kind::processes}) {
+    Scene scene;
+    scene.kind = kind;
+    scene.nranks = 3;
+    scene.plan = small_plan();
+    scene.cases = {{1, DataType::i32, ReduceOp::max},
+                   {777, DataType::bf16, ReduceOp::sum},
+                   {5000, DataType::f32, ReduceOp::sum}};
+    scene.second = true;
+    EXPECT_EQ(run(scene,
+                  [](const Result<std::vector<Measured>>& measured, Problems& problems, int) {
+                    if (!measured.ok()) return problems.add("%s", measured.status().to_string().c_str());
+                    const std::vector<Measured>& all = measured.value();
+                    if (all.size() != 12) return problems.add("%zu entries", all.size());
+                    for (std::size_t i = 0; i < all.size(); ++i) {
+                      const Measured& entry = all[i];
+                      if (entry.impl != (i % 2 == 0 ? "first" : "second"))
+                        problems.add("entry %zu is %s", i, entry.impl.c_str());
+                      if (entry.in_place != (i % 4 >= 2))
+                        problems.add("entry %zu: in place %d", i, entry.in_place);
+                      if (entry.wrong != 0) problems.add("entry %zu: %s", i, entry.first_wrong.c_str());
+                      if (entry.samples.size() != 20) problems.add("%zu samples", entry.samples.size());
+                      for (const double us : entry.samples.values_us()) {
+                        if (!(us > 0)) problems.add("a sample of %g us", us);
+                      }
+                    }
+                  }),
+              "");
+  }
+}
+
+TEST(Engine, ReportsAFlippedBit) {
+  Scene scene;
+  scene.plan = small_plan();
+  scene.meddle = [](const Operation& operation, std::size_t) {
+    static_cast<char*>(operation.recv)[17] ^= 4;
+    return Status();
+  };
+  // One element of the checks before and behind each of 4 turns; in place only before.
+  EXPECT_EQ(
+      run(scene, expect_wrong([](std::size_t wrong, bool in_place) { return wrong == (in_place ? 4 : 8); },
+                              "rank 0: element 4 is")),
+      "");
+}
+
+TEST(Engine, ReportsAWrongResultAmongTheTimedOperations) {
+  Scene scene;
+  scene.plan = small_plan();
+  scene.plan.in_place = false;
+  // The single operations that are checked first are right: call 0, then 3 of warm-up, then the timed ones.
+  scene.meddle = [](const Operation& operation, std::size_t call) {
+    if (call > 4) static_cast<char*>(operation.recv)[0] ^= 1;
+    return Status();
+  };
+  EXPECT_EQ(run(scene, expect_wrong([](std::size_t wrong, bool) { return wrong > 0; }, "element 0 is")), "");
+}
+
+TEST(Engine, ReportsAContenderThatDoesNothingOnceItIsTimed) {
+  Scene scene;
+  scene.plan = small_plan();
+  scene.plan.in_place = false;
+  scene.rank = 1;
+  scene.meddle = [](const Operation& operation, std::size_t call) {
+    const std::span out(static_cast<std::byte*>(operation.recv), operation.count * size_of(operation.type));
+    if (call > 0) fill_poison(out);
+    return Status();
+  };
+  EXPECT_EQ(run(scene, expect_wrong([](std::size_t wrong, bool) { return wrong >= 100; }, "")), "");
+}
+
+TEST(Engine, ReportsBytesWrittenBeforeAndBehindTheOutput) {
+  for (const std::ptrdiff_t at : {std::ptrdiff_t{-1}, std::ptrdiff_t{400}}) {
+    Scene scene;
+    scene.plan = small_plan();
+    scene.meddle = [at](const Operation& operation, std::size_t) {
+      static_cast<char*>(operation.recv)[at] = 0;
+      return Status();
+    };
+    EXPECT_EQ(
+        run(scene, expect_wrong([](std::size_t wrong, bool in_place) { return wrong == (in_place ? 4 : 8); },
+                                at < 0 ? "bytes before the output" : "bytes behind the output")),
+        "");
+  }
+}
+
+TEST(Engine, ReportsAChangedInput) {
+  Scene scene;
+  scene.plan = small_plan();
+  scene.plan.in_place = false;
+  scene.meddle = [](const Operation& operation, std::size_t) {
+    static_cast<char*>(const_cast<void*>(operation.send))[8] ^= 1;
+    return Status();
+  };
+  EXPECT_EQ(run(scene, expect_wrong([](std::size_t wrong, bool) { return wrong > 0; }, "")), "");
+}
+
+TEST(Engine, DoesNotBlameTheHonestOneBesideIt) {
+  Scene scene;
+  scene.plan = small_plan();
+  scene.second = true;
+  scene.meddle = [](const Operation& operation, std::size_t) {
+    static_cast<char*>(operation.recv)[0] ^= 1;
+    return Status();
+  };
+  EXPECT_EQ(run(scene,
+                [](const Result<std::vector<Measured>>& measured, Problems& problems, int) {
+                  if (!measured.ok()) return problems.add("%s", measured.status().to_string().c_str());
+                  for (const Measured& entry : measured.value()) {
+                    if ((entry.wrong > 0) != (entry.impl == "second")) {
+                      problems.add("%s: %zu wrong", entry.impl.c_str(), entry.wrong);
+                    }
+                  }
+                }),
+            "");
+}
+
+TEST(Engine, AFailureOfOneRankEndsAll) {
+  for (const Kind kind : {Kind::threads, Kind::processes}) {
+    Scene scene;
+    scene.kind = kind;
+    scene.nranks = 3;
+    scene.plan = small_plan();
+    scene.rank = 1;
+    scene.meddle = [](const Operation&, std::size_t call) {
+      return call == 30 ? failure(Code::internal_error, "planted") : Status();
+    };
+    EXPECT_EQ(run(scene,
+                  [](const Result<std::vector<Measured>>& measured, Problems& problems, int rank) {
+                    if (measured.ok()) return problems.add("no failure");
+                    if (rank == 1 && measured.status().text().find("planted") == std::string::npos) {
+                      problems.add("rank 1 says: %s", measured.status().to_string().c_str());
+                    }
+                  }),
+              "");
+  }
+}
+
+TEST(Engine, KeepsToItsBudget) {
+  Scene scene;
+  scene.plan = small_plan();
+  scene.plan.samples = 1'000'000;
+  scene.plan.rounds = 5;
+  scene.plan.chain = 1;
+  scene.plan.in_place = false;
+  scene.plan.budget = std::chrono::milliseconds(300);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(run(scene,
+                [](const Result<std::vector<Measured>>& measured, Problems& problems, int) {
+                  if (!measured.ok()) return problems.add("%s", measured.status().to_string().c_str());
+                  const std::size_t samples = measured.value()[0].samples.size();
+                  if (samples < 14 || samples >= 1'000'000) problems.add("%zu samples", samples);
+                }),
+            "");
+  // A safety net for a busy machine: without the budget it would take far longer.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+TEST(Plan, OneTurnHasRoomForItsSamples) {
+  Plan plan;
+  plan.samples = 10'000;
+  plan.rounds = 3;
+  EXPECT_EQ(samples_per_turn(plan), 4995u);  // what is left after a pilot, in two turns
+  plan.samples = 2;
+  plan.warmup = 50;
+  EXPECT_EQ(samples_per_turn(plan), 50u);
+}
+
+TEST(HostPlace, KnowsEagerOnly) {
+  const auto place = make_host_place();
+  Meddler none(nullptr, "none", {});
+  for (const cli::Mode mode : {cli::Mode::kernel, cli::Mode::graph}) {
+    EXPECT_EQ(place->prepare(none, {}, mode, 1).status().code(), Code::unsupported);
+  }
+}
+
+}  // namespace
+}  // namespace nearlight::bench

@@ -1,0 +1,180 @@
+#include "cli/command_line.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace nearlight::cli {
+namespace {
+
+using bench::BenchOptions;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Result<Invocation> parse(const std::string& line) {
+  std::istringstream words(line);
+  std::vector<std::string> arguments;
+  for (std::string word; words >> word;) arguments.push_back(word);
+  return parse_command_line(arguments);
+}
+
+BenchOptions bench_options(const std::string& line) {
+  auto invocation = parse("bench all_reduce " + line);
+  EXPECT_TRUE(invocation.ok()) << invocation.status().to_string();
+  if (!invocation.ok()) return {};
+  return std::get<BenchOptions>(*invocation);
+}
+
+std::vector<std::size_t> bytes_of(const std::string& line) {
+  auto cases = bench::cases_of(bench_options(line));
+  EXPECT_TRUE(cases.ok()) << cases.status().to_string();
+  std::vector<std::size_t> bytes;
+  if (cases.ok()) {
+    for (const bench::Case& what : *cases) bytes.push_back(what.bytes());
+  }
+  return bytes;
+}
+
+TEST(CommandLine, TakesTheLettersOfNcclTests) {
+  const BenchOptions options = bench_options(
+      "-b 1K -e 4M -f 4 -n 50 -w 3 -m 7 -d bfloat16 -o max -c 0 -g 2 -t 2 --rounds 5 --in-place 0");
+  EXPECT_EQ(options.min_bytes, 1024u);
+  EXPECT_EQ(options.max_bytes, 4u << 20);
+  EXPECT_EQ(options.step_factor, 4u);
+  EXPECT_EQ(options.samples, 50u);
+  EXPECT_EQ(options.warmup, 3u);
+  EXPECT_EQ(options.chain, 7);
+  EXPECT_EQ(options.type, DataType::bf16);
+  EXPECT_EQ(options.op, ReduceOp::max);
+  EXPECT_FALSE(options.check);
+  EXPECT_FALSE(options.in_place);
+  EXPECT_EQ(bench::ranks_of(options, 1), 4);
+  EXPECT_EQ(bench_options("--minbytes 16 --maxbytes 16 --iters 9").samples, 9u);
+}
+
+TEST(CommandLine, GraphLaunchesAreModeGraphWithThatManySamples) {
+  const BenchOptions options = bench_options("-G 30");
+  EXPECT_EQ(options.mode, Mode::graph);
+  EXPECT_EQ(options.samples, 30u);
+  EXPECT_FALSE(bench_options("-G 0").mode.has_value());
+}
+
+TEST(CommandLine, SizesByFactorAndByStep) {
+  EXPECT_THAT(bytes_of("-b 8 -e 64 -f 2"), ElementsAre(8, 16, 32, 64));
+  EXPECT_THAT(bytes_of("-b 8 -e 30"), ElementsAre(8, 16));
+  EXPECT_THAT(bytes_of("-b 100 -e 400 -i 100"), ElementsAre(100, 200, 300, 400));
+  EXPECT_THAT(bytes_of("-b 1 -e 9 -f 3"), ElementsAre(4, 4, 8));  // whole floats, at least one
+  EXPECT_THAT(bytes_of("-b 2G -e 2G"), ElementsAre(std::size_t{2} << 30));
+}
+
+TEST(CommandLine, SizesOfAWorkload) {
+  const BenchOptions options = bench_options("--workload llama-3.1-8b --tp 2");
+  EXPECT_EQ(bench::ranks_of(options, 7), 2);
+  auto cases = bench::cases_of(options);
+  ASSERT_TRUE(cases.ok());
+  ASSERT_FALSE(cases->empty());
+  EXPECT_EQ((*cases)[0].count, 4096u);
+  EXPECT_EQ((*cases)[0].type, DataType::bf16);
+}
+
+TEST(CommandLine, ChainsAndSamplesByModeAndBackend) {
+  EXPECT_EQ(bench::plan_of(bench_options(""), bench::Backend::host).chain, 10);
+  EXPECT_EQ(bench::plan_of(bench_options(""), bench::Backend::cuda).chain, 100);
+  EXPECT_EQ(bench::plan_of(bench_options("--mode eager"), bench::Backend::cuda).chain, 1);
+  EXPECT_EQ(bench::plan_of(bench_options("-m 3"), bench::Backend::cuda).chain, 3);
+  EXPECT_EQ(bench::plan_of(bench_options(""), bench::Backend::host).samples, 1000u);
+  EXPECT_EQ(bench::plan_of(bench_options("--percentiles"), bench::Backend::host).samples, 10'000u);
+}
+
+TEST(CommandLine, Peers) {
+  EXPECT_THAT(bench_options("--against nccl,nccl_sym,nccl").against, ElementsAre("nccl", "nccl_sym"));
+}
+
+// The text of every refusal names the flag.
+struct Refusal {
+  const char* line;
+  std::vector<std::string> words;
+};
+class Refused : public testing::TestWithParam<Refusal> {};
+TEST_P(Refused, NamesTheFlag) {
+  auto invocation = parse(GetParam().line);
+  ASSERT_FALSE(invocation.ok()) << GetParam().line;
+  EXPECT_EQ(invocation.status().code(), Code::invalid_argument);
+  for (const std::string& word : GetParam().words) EXPECT_THAT(invocation.status().text(), HasSubstr(word));
+}
+INSTANTIATE_TEST_SUITE_P(
+    All, Refused,
+    testing::Values(
+        Refusal{"", {"subcommand"}}, Refusal{"fly", {"fly"}}, Refusal{"bench", {"collective"}},
+        Refusal{"bench all_gather", {"all_gather", "all_reduce"}},
+        Refusal{"bench all_reduce --nonsense", {"--nonsense"}},
+        Refusal{"bench all_reduce -b 12Q", {"-b", "12Q"}}, Refusal{"bench all_reduce -b -5", {"-b"}},
+        Refusal{"bench all_reduce -e 99999999999G", {"-e", "too large"}},
+        Refusal{"bench all_reduce -b 0", {"-b"}}, Refusal{"bench all_reduce -b 2M -e 1M", {"-b", "-e"}},
+        Refusal{"bench all_reduce -f 1", {"-f"}},
+        Refusal{"bench all_reduce -f 2 -i 8", {"--stepbytes", "--stepfactor"}},
+        Refusal{"bench all_reduce -n 0", {"-n"}}, Refusal{"bench all_reduce -n x", {"--iters", "x"}},
+        Refusal{"bench all_reduce -m 0", {"-m"}}, Refusal{"bench all_reduce --rounds 0", {"--rounds"}},
+        Refusal{"bench all_reduce -d complex", {"-d", "complex"}},
+        Refusal{"bench all_reduce -o prod", {"-o", "prod"}}, Refusal{"bench all_reduce -c 2", {"-c", "2"}},
+        Refusal{"bench all_reduce --in-place yes", {"--in-place", "yes"}},
+        Refusal{"bench all_reduce --backend tpu", {"--backend", "tpu"}},
+        Refusal{"bench all_reduce --mode fast", {"--mode", "fast"}},
+        Refusal{"bench all_reduce --protocol ll256", {"--protocol", "ll256"}},
+        Refusal{"bench all_reduce --ranks 9", {"--ranks"}},
+        Refusal{"bench all_reduce --ranks 2 -g 2", {"--ranks", "-g"}},
+        Refusal{"bench all_reduce -g 4 -t 3", {"-g", "-t"}},
+        Refusal{"bench all_reduce --tp 2", {"--tp", "--workload"}},
+        Refusal{"bench all_reduce --tp 2 --ranks 4 --workload x", {"--tp", "--ranks"}},
+        Refusal{"bench all_reduce --against mpich", {"--against", "mpich", "openmpi"}},
+        Refusal{"bench all_reduce --against nccl --mode kernel", {"--against", "--mode kernel"}},
+        Refusal{"bench all_reduce --against openmpi,nccl", {"--against"}},
+        Refusal{"bench all_reduce --against openmpi -d bf16", {"-d", "openmpi"}},
+        Refusal{"bench all_reduce --against nccl --backend host", {"--against", "host"}},
+        Refusal{"bench all_reduce --backend host --mode graph", {"--mode", "host"}},
+        Refusal{"bench all_reduce --offsets 4", {"--offsets", "--mode kernel"}},
+        Refusal{"bench all_reduce --offsets 9999 --mode kernel", {"--offsets"}},
+        Refusal{"bench all_reduce --timeout 0", {"--timeout"}},
+        Refusal{"bench all_reduce -c 0 --json x", {"-c", "--json"}}, Refusal{"demo --ranks 0", {"--ranks"}},
+        Refusal{"info --yaml", {"--yaml"}}));
+
+TEST(CommandLine, WorkloadsThatAreNotThere) {
+  auto cases = bench::cases_of(bench_options("--workload no-such-model"));
+  ASSERT_FALSE(cases.ok());
+  EXPECT_THAT(cases.status().text(), HasSubstr("--workload"));
+  EXPECT_THAT(cases.status().text(), HasSubstr("no-such-model"));
+  cases = bench::cases_of(bench_options("--workload llama-3.1-8b --tp 3"));
+  ASSERT_FALSE(cases.ok());
+  EXPECT_THAT(cases.status().text(), HasSubstr("--tp 3"));
+  cases = bench::cases_of(bench_options("--workload llama-3.1-8b --against openmpi"));
+  ASSERT_FALSE(cases.ok());
+  EXPECT_THAT(cases.status().text(), HasSubstr("bfloat16"));
+}
+
+TEST(CommandLine, HelpAndVersionAreTexts) {
+  for (const char* line :
+       {"--help", "bench --help", "bench all_reduce -h", "info --help", "demo --help", "--version"}) {
+    auto invocation = parse(line);
+    ASSERT_TRUE(invocation.ok()) << line;
+    EXPECT_TRUE(std::holds_alternative<PrintText>(*invocation)) << line;
+  }
+  auto sol = parse("sol --lines 3");
+  ASSERT_TRUE(sol.ok());
+  EXPECT_THAT(std::get<SolArguments>(*sol).arguments, ElementsAre("--lines", "3"));
+}
+
+TEST(Size, SuffixesArePowersOf1024) {
+  for (const auto& [text, value] :
+       {std::pair{"0", 0u}, {"17", 17u}, {"3k", 3072u}, {"3K", 3072u}, {"2m", 2u << 20}, {"1G", 1u << 30}}) {
+    auto size = bench::parse_size(text);
+    ASSERT_TRUE(size.ok()) << text;
+    EXPECT_EQ(*size, value) << text;
+  }
+  for (const char* text : {"", "K", "1.5M", "8KB", "-1", " 8", "0x10", "18446744073709551616"}) {
+    EXPECT_FALSE(bench::parse_size(text).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace nearlight::cli

@@ -1,0 +1,140 @@
+// `nearlight bench` between CPU processes: the text that comes out, and the result file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "cli/exit_code.hpp"
+#include "cli/results.hpp"
+#include "tests/cli/run_program.hpp"
+
+namespace nearlight::test {
+namespace {
+
+using testing::AnyOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::MatchesRegex;
+using testing::Not;
+using testing::StartsWith;
+
+TEST(Bench, PrintsTheTableOfNcclTests) {
+  const Ran ran = run_program("bench all_reduce --backend host --ranks 2 -b 8 -e 128 -f 4 -n 20 --rounds 2");
+  ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err;
+  EXPECT_THAT(ran.err, IsEmpty());  // no progress line: this is no terminal
+  const auto lines = lines_of(ran.out);
+  ASSERT_EQ(lines.size(), 16u) << ran.out;
+  EXPECT_THAT(lines[0], MatchesRegex("# nearlight [^ ]+ [^ ]+: all_reduce, backend host \\(shm\\), 2 ranks"));
+  EXPECT_EQ(lines[1], "# mode eager, chain 10, samples 20 in 2 turns, warmup 5, check 1");
+  EXPECT_THAT(lines[2], StartsWith("#  Rank  0 on "));
+  EXPECT_THAT(lines[3], StartsWith("#  Rank  1 on "));
+  EXPECT_EQ(shape_of(lines[4]), "# speed of light 9 us = round trip 9 + one way 9; store 9 GB/s");
+  EXPECT_EQ(lines[6], "# nearlight");
+  EXPECT_EQ(lines[8],
+            "#                                                              out-of-place                     "
+            "  in-place          ");
+  EXPECT_EQ(lines[9],
+            "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time  "
+            " algbw   busbw  #wrong");
+  EXPECT_EQ(lines[10],
+            "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  "
+            "(GB/s)  (GB/s)        ");
+  EXPECT_THAT(lines[11], StartsWith("           8             2     float     sum      -1 "));
+  EXPECT_THAT(lines[12], StartsWith("          32             8     float     sum      -1 "));
+  EXPECT_THAT(lines[11], MatchesRegex("[^#]* 0 [^#]* 0"));
+  EXPECT_EQ(lines[12].size(), lines[9].size());
+  EXPECT_EQ(lines[14], "# Out of bounds values : 0 OK");
+  EXPECT_EQ(shape_of(lines[15]), "# Avg bus bandwidth : 9");
+}
+
+TEST(Bench, EveryTypeOperatorAndNumberOfRanks) {
+  for (const std::string line :
+       {"--ranks 1 -d float -b 4 -e 260 -i 128", "--ranks 3 -d bfloat16 -b 4 -e 260 -i 128",
+        "--ranks 5 -d int32 -o max -b 4 -e 260 -i 128", "-g 2 -t 2 -d bf16 -o max -b 4 -e 260 -i 128",
+        "--ranks 2 --protocol simple -d i32 -b 4 -e 260 -i 128", "--ranks 2 --protocol ll -b 64K -e 64K"}) {
+    const Ran ran = run_program("bench all_reduce --backend host -n 4 --rounds 2 -m 1 " + line);
+    EXPECT_EQ(ran.exit_code, cli::kExitOk) << line << "\n" << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr("# Out of bounds values : 0 OK")) << line;
+  }
+}
+
+TEST(Bench, PercentilesWithoutEnoughSamplesHaveADash) {
+  const Ran ran =
+      run_program("bench all_reduce --backend host --ranks 2 -b 64 -e 64 -n 50 --percentiles --in-place 0");
+  ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err;
+  const auto lines = lines_of(ran.out);
+  EXPECT_EQ(shape_of(lines.back()), " 9 nearlight 9 9 9 9 - 9 9 9 9");
+  EXPECT_THAT(ran.out, Not(HasSubstr("in-place")));
+}
+
+TEST(Bench, ResultFileHasNoFaults) {
+  const std::string path = temporary_path("bench.json");
+  const Ran ran =
+      run_program("bench all_reduce --backend host --ranks 2 -b 8 -e 32 -n 20 --json '" + path + "'");
+  ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err;
+  auto file = cli::read_results(path);
+  unlink(path.c_str());
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  EXPECT_THAT(cli::find_faults(*file), IsEmpty());
+  ASSERT_EQ(file->rows.size(), 3u);
+  for (const cli::ResultRow& row : file->rows) {
+    EXPECT_EQ(row.impl, "nearlight");
+    EXPECT_EQ(row.chain, 10);
+    EXPECT_EQ(row.samples, 20u);
+    EXPECT_EQ(row.wrong, 0u);
+    EXPECT_EQ(row.mode, cli::Mode::eager);
+  }
+  EXPECT_THAT(file->command, StartsWith("nearlight bench all_reduce --backend host --ranks 2 -b 8"));
+}
+
+TEST(Bench, AResultFileThatCannotBeWrittenIsAnError) {
+  const Ran ran =
+      run_program("bench all_reduce --backend host --ranks 2 -b 8 -e 8 -n 4 --json /nonexistent/x.json");
+  EXPECT_NE(ran.exit_code, cli::kExitOk);
+  EXPECT_THAT(ran.err, HasSubstr("--json /nonexistent/x.json"));
+}
+
+TEST(Bench, WithoutAGpuTheBestIsTheHostAndThatIsSaid) {
+  const Ran ran = run_program("bench all_reduce -b 8 -e 8 -n 4", 120, "CUDA_VISIBLE_DEVICES=");
+  EXPECT_EQ(ran.exit_code, cli::kExitOk) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("no GPU"));
+  EXPECT_THAT(ran.out, HasSubstr("backend host"));
+}
+
+#if NEARLIGHT_HAS_MPI
+TEST(Bench, OpenMpiInTurnsInOneProgram) {
+  const std::string path = temporary_path("mpi.json");
+  const Ran ran = run_program(
+      "bench all_reduce --backend host --ranks 2 -b 8 -e 64 -n 20 --against openmpi --json '" + path + "'");
+  ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err << ran.out;
+  EXPECT_THAT(ran.out, HasSubstr("# nearlight\n"));
+  EXPECT_THAT(ran.out, HasSubstr("# openmpi\n"));
+  EXPECT_THAT(ran.out, Not(HasSubstr("FAILED")));
+  auto file = cli::read_results(path);
+  unlink(path.c_str());
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  EXPECT_THAT(cli::find_faults(*file), IsEmpty());
+  ASSERT_EQ(file->rows.size(), 8u);
+  for (std::size_t i = 0; i < file->rows.size(); ++i) {
+    EXPECT_EQ(file->rows[i].impl, i % 2 == 0 ? "nearlight" : "openmpi");
+    EXPECT_EQ(file->rows[i].bytes, std::size_t{8} << i / 2);
+    EXPECT_EQ(file->rows[i].wrong, 0u);
+  }
+}
+
+TEST(Bench, OpenMpiWithMoreRanksThanProcessorsAndIntegers) {
+  const Ran ran = run_program(
+      "bench all_reduce --backend host --ranks 3 -b 8 -e 8 -n 4 -m 1 -d int32 -o max --against openmpi");
+  EXPECT_EQ(ran.exit_code, cli::kExitOk) << ran.err << ran.out;
+  EXPECT_THAT(ran.out, Not(HasSubstr("FAILED")));
+}
+#else
+TEST(Bench, WithoutMpiThePeerIsNotThere) {
+  const Ran ran = run_program("bench all_reduce --backend host --ranks 2 --against openmpi");
+  EXPECT_EQ(ran.exit_code, cli::kExitUnfit);
+  EXPECT_THAT(ran.err, HasSubstr("without MPI"));
+}
+#endif
+
+}  // namespace
+}  // namespace nearlight::test

@@ -1,0 +1,114 @@
+// The program's surface: help, version, exit status, info.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <nearlight/build_info.hpp>
+#include "cli/exit_code.hpp"
+#include "tests/cli/run_program.hpp"
+
+namespace nearlight::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(Program, VersionNamesTheCommit) {
+  const Ran ran = run_program("--version");
+  EXPECT_EQ(ran.exit_code, cli::kExitOk);
+  EXPECT_EQ(ran.out, std::string("nearlight ") + build_info::version + " (" + build_info::commit + ")\n");
+}
+
+TEST(Program, HelpOfEveryCommandHasExamples) {
+  for (const std::string command : {"", "sol ", "bench ", "info ", "demo "}) {
+    const Ran ran = run_program(command + "--help");
+    EXPECT_EQ(ran.exit_code, cli::kExitOk) << command;
+    EXPECT_THAT(ran.out, HasSubstr("Usage: nearlight")) << command;
+    if (command != "sol ") {
+      EXPECT_THAT(ran.out, HasSubstr("Examples:\n  nearlight ")) << command;
+    }
+    EXPECT_THAT(ran.err, IsEmpty()) << command;
+  }
+}
+
+TEST(Program, HelpOfBenchDescribesEveryFlag) {
+  const std::string help = run_program("bench --help").out;
+  for (const char* flag : {"-b,--minbytes",  "-e,--maxbytes", "-f,--stepfactor",
+                           "-i,--stepbytes", "-n,--iters",    "-w,--warmup_iters",
+                           "-m,--agg_iters", "-c,--check",    "-d,--datatype",
+                           "-o,--op",        "-g,--ngpus",    "-t,--nthreads",
+                           "-G,--cudagraph", "--mode",        "--backend",
+                           "--ranks",        "--against",     "--workload",
+                           "--tp",           "--protocol",    "--grid",
+                           "--threads",      "--offsets",     "--percentiles",
+                           "--json"}) {
+    EXPECT_THAT(help, HasSubstr(flag));
+  }
+}
+
+TEST(Program, BadArgumentsEndWith2AndNameTheFlag) {
+  const std::pair<const char*, const char*> lines[] = {{"", "subcommand"},
+                                                       {"fly", "fly"},
+                                                       {"sol --wings", "--wings"},
+                                                       {"bench all_reduce --wings", "--wings"},
+                                                       {"bench all_reduce -b 1T", "-b"},
+                                                       {"bench all_reduce --workload none", "--workload"},
+                                                       {"demo --workload none", "--workload"},
+                                                       {"demo --ranks 99", "--ranks"},
+                                                       {"info --wings", "--wings"}};
+  for (const auto& [line, word] : lines) {
+    const Ran ran = run_program(line);
+    EXPECT_EQ(ran.exit_code, cli::kExitUsage) << line << "\n" << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(word)) << line;
+    EXPECT_THAT(ran.out, IsEmpty()) << line;
+  }
+}
+
+// Hides the GPUs of a machine that has some.
+constexpr const char* kNoGpu = "CUDA_VISIBLE_DEVICES=";
+
+TEST(Program, WhatNeedsAGpuEndsWith3AndSaysWhy) {
+  for (const std::string line : {"bench all_reduce --backend cuda", "bench all_reduce --backend nccl",
+                                 "bench all_reduce --against nccl", "bench all_reduce --against nccl_sym",
+                                 "bench all_reduce --mode kernel", "bench all_reduce --mode graph",
+                                 "bench all_reduce --grid 4", "demo --backend cuda", "demo --backend nccl"}) {
+    const Ran ran = run_program(line, 120, kNoGpu);
+    EXPECT_EQ(ran.exit_code, cli::kExitUnfit) << line << "\n" << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr("GPU")) << line;
+    EXPECT_THAT(ran.out, IsEmpty()) << line;
+  }
+}
+
+TEST(Program, InfoTellsWhatThereIsAndWhyNot) {
+  const Ran ran = run_program("info", 120, kNoGpu);
+  EXPECT_EQ(ran.exit_code, cli::kExitOk);
+  for (const char* text :
+       {"nearlight ", "backends", "host         yes", "cuda_vmm     no ", "nccl_window  no ", "GPUs ",
+        "NCCL ", "routes of all_reduce", "one_shot", "limits", "workloads", "llama-3.1-70b"}) {
+    EXPECT_THAT(ran.out, HasSubstr(text));
+  }
+}
+
+TEST(Program, InfoAsJson) {
+  const Ran ran = run_program("info --json", 120, kNoGpu);
+  ASSERT_EQ(ran.exit_code, cli::kExitOk);
+  const auto json = nlohmann::json::parse(ran.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << ran.out;
+  EXPECT_EQ(json.at("version"), build_info::version);
+  EXPECT_EQ(json.at("backends").size(), 3u);
+  EXPECT_TRUE(json.at("backends")[0].at("available"));
+  EXPECT_FALSE(json.at("backends")[1].at("why").get<std::string>().empty());
+  EXPECT_TRUE(json.at("gpus").empty());
+  EXPECT_TRUE(json.at("gpu_problem").is_string());
+  for (const char* where : {"host_2_ranks_f32_sum", "cuda_2_ranks_f32_sum"}) {
+    ASSERT_GE(json.at("routes").at(where).size(), 8u);
+    for (const auto& route : json.at("routes").at(where)) {
+      EXPECT_FALSE(route.at("reason").get<std::string>().empty());
+      EXPECT_GE(route.at("grid"), 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nearlight::test
