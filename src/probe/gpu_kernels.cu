@@ -28,6 +28,16 @@ __device__ CudaSpace::Word* word_of(char* first, std::size_t spacing, int line) 
   return reinterpret_cast<CudaSpace::Word*>(first + spacing * static_cast<std::size_t>(line));
 }
 
+__global__ void meet_others(std::uint32_t* arrived, std::uint32_t expected, std::uint64_t limit_ns,
+                            std::uint64_t* started_ns) {
+  *started_ns = CudaSpace::now_ns();
+  atomicAdd(arrived, 1u);
+  protocol::Control<CudaSpace> control;
+  control.timeout_ns = limit_ns;
+  (void)protocol::poll<CudaSpace>(
+      control, [&] { return CudaSpace::load<Order::relaxed, Scope::device>(*arrived) >= expected; });
+}
+
 __global__ void find_sms(Notes* notes) {
   const std::uint32_t sm = exec::sm_id();
   if (sm < kMaxSms) notes->sm_seen[sm] = 1;
@@ -95,6 +105,7 @@ cudaError_t load(Kernel* kernel) {
 
 cudaError_t load_kernels() {
   cudaError_t error = load(find_sms);
+  if (error == cudaSuccess) error = load(meet_others);
   if (error == cudaSuccess) error = load(chase_lines);
   if (error == cudaSuccess) error = load(ping_pong_lines);
   if (error == cudaSuccess) error = load(store_all);
@@ -121,6 +132,13 @@ cudaError_t start_ping_pong(Notes* notes, int ctas, int sm, const PingPongArgs& 
 cudaError_t start_stores(char* to, std::size_t bytes, int ctas, cudaStream_t stream) {
   const cudaLaunchConfig_t config = shape(ctas, kStoreThreads, stream);
   return cudaLaunchKernelEx(&config, store_all, to, bytes / sizeof(exec::Vec));
+}
+
+cudaError_t start_meeting(std::uint64_t* arrived, std::uint32_t expected, std::uint64_t limit_ns,
+                          std::uint64_t* started_ns, cudaStream_t stream) {
+  const cudaLaunchConfig_t config = shape(1, 1, stream);
+  return cudaLaunchKernelEx(&config, meet_others, reinterpret_cast<std::uint32_t*>(arrived), expected,
+                            limit_ns, started_ns);
 }
 
 cudaError_t start_empty(cudaStream_t stream) {

@@ -48,6 +48,9 @@ struct PingPongArgs {
 cudaError_t start_ping_pong(Notes* notes, int ctas, int sm, const PingPongArgs& args, cudaStream_t stream);
 // Stores `bytes` (a multiple of 16) into `to`, `ctas` CTAs of 512 threads.
 cudaError_t start_stores(char* to, std::size_t bytes, int ctas, cudaStream_t stream);
+// One thread: writes down when it started, then waits until `expected` such kernels have arrived at *arrived.
+cudaError_t start_meeting(std::uint64_t* arrived, std::uint32_t expected, std::uint64_t limit_ns,
+                          std::uint64_t* started_ns, cudaStream_t stream);
 cudaError_t start_empty(cudaStream_t stream);
 // With programmatic dependent launch, as a kernel that depends on the one before must use it.
 cudaError_t start_empty_dependent(cudaStream_t stream);

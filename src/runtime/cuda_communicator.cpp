@@ -233,20 +233,40 @@ Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size
   NL_TRY_ASSIGN(auto shape, shape_of(count, type, op, options));
   shape.loop = true;
   shape.held = 1;
+  if (plan.sm.has_value()) {
+    if (shape.grid != 1)
+      return failure(Code::invalid_argument, "plan: an SM is given, but the operation takes %u CTAs",
+                     shape.grid);
+    shape.pinned = true;
+  }
   const std::size_t per_cta = algorithm::cuda::loop_clocks(plan.samples);
-  std::vector<std::uint64_t> clocks(shape.grid * per_cta);
+  // One word more: pinned CTAs take it.
+  std::vector<std::uint64_t> clocks(shape.grid * per_cta + 1);
   const std::size_t clock_bytes = clocks.size() * sizeof clocks[0];
   DeviceMemory device_clocks;
+  const auto prepare = [&]() -> Status {
+    NL_TRY(device_clocks.allocate(clock_bytes));
+    NL_TRY_CUDA(cudaMemset(device_clocks.get(), 0, clock_bytes));
+    NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+    return {};
+  };
   // Nobody launches before all have allocated: an allocation may wait for the kernels that already run.
-  NL_TRY(agree(*exchange_, device_clocks.allocate(clock_bytes), Deadline::after(timeout_)));
+  NL_TRY(agree(*exchange_, prepare(), Deadline::after(timeout_)));
   auto args = args_of(send, recv, count, options);
   args.samples = plan.samples;
   args.chain = plan.chain;
   args.clocks = static_cast<std::uint64_t*>(device_clocks.get());
+  args.pinned = shape.pinned ? 1 : 0;
+  args.sm = plan.sm.value_or(0);
+  args.taken = reinterpret_cast<std::uint32_t*>(args.clocks + clocks.size() - 1);
   NL_TRY(algorithm::cuda::launch(args, shape, stream));
   NL_TRY_CUDA(cudaStreamSynchronize(stream));
   NL_TRY_CUDA(cudaMemcpy(clocks.data(), device_clocks.get(), clock_bytes, cudaMemcpyDeviceToHost));
   if (control_->has_fault()) return status();
+  if (shape.pinned && clocks.back() == 0) {
+    return failure(Code::invalid_usage, "plan: no CTA landed on SM %u: busy, or there is none of that number",
+                   args.sm);
+  }
   op_ns.assign(plan.samples, 0.0);
   for (std::uint32_t cta = 0; cta < shape.grid; ++cta) {
     const std::uint64_t* const cycle = &clocks[cta * per_cta];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runtime/communicator.hpp"
@@ -13,6 +14,9 @@ namespace nearlight::runtime {
 struct LoopPlan {
   std::uint32_t samples = 0;
   std::uint32_t chain = 1;
+  // GPU, one CTA: the SM that runs it (SMs differ in how far they are from the other GPU). Unset: where the
+  // GPU puts it.
+  std::optional<std::uint32_t> sm = {};
 };
 
 // Runs samples * chain all-reduces back to back and waits for them. All ranks call it at the same time, each

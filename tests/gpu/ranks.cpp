@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bootstrap/in_process.hpp"
+#include "probe/concurrent_streams.hpp"
 #include "runtime/create.hpp"
 #if NEARLIGHT_TEST_NCCL
 #include "memory/nccl_api.hpp"
@@ -165,6 +166,17 @@ std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators
 Group::Group(const Setup& setup, const runtime::Options& options, std::size_t buffer_bytes)
     : ranks_(static_cast<std::size_t>(setup.ranks)) {
   bool fine = true;
+  for (int device = 0; device < setup.gpus && device < setup.ranks; ++device) {
+    const int here = (setup.ranks - device + setup.gpus - 1) / setup.gpus;
+    auto streams = probe::concurrent_streams(device, here);
+    EXPECT_TRUE(streams.ok()) << streams.status().to_string();
+    if (!streams.ok()) return;
+    for (int i = 0; i < here; ++i) {
+      Rank& rank = (*this)[device + i * setup.gpus];
+      rank.owned_stream = std::move((*streams)[static_cast<std::size_t>(i)]);
+      rank.stream = rank.owned_stream.get();
+    }
+  }
   const auto need = [&](cudaError_t error) {
     if (error != cudaSuccess) fine = false;
     EXPECT_CUDA(error);
@@ -177,7 +189,6 @@ Group::Group(const Setup& setup, const runtime::Options& options, std::size_t bu
     need(cudaSetDevice(mine.device));
     if (!fine) return;
     need(preload_device_work());
-    need(cudaStreamCreateWithFlags(&mine.stream, cudaStreamNonBlocking));
     need(cudaMalloc(reinterpret_cast<void**>(&mine.send), buffer_bytes));
     need(cudaMalloc(reinterpret_cast<void**>(&mine.recv), buffer_bytes));
     need(cudaMalloc(reinterpret_cast<void**>(&mine.report), sizeof(Report)));
@@ -214,9 +225,6 @@ Group::~Group() {
   for (Rank& rank : ranks_) rank.comm.reset();
   for (Rank& rank : ranks_) {
     if (cudaSetDevice(rank.device) != cudaSuccess) continue;
-    if (rank.stream != nullptr) {
-      EXPECT_CUDA(cudaStreamDestroy(rank.stream));
-    }
     EXPECT_CUDA(cudaFree(rank.send));
     EXPECT_CUDA(cudaFree(rank.recv));
     EXPECT_CUDA(cudaFree(rank.report));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "probe/cuda_call.hpp"
 #include "runtime/communicator.hpp"
 #include "tests/gpu/device_work.hpp"
 
@@ -36,6 +37,7 @@ inline void PrintTo(const Setup& setup, std::ostream* out) {
 struct Rank {
   int rank = 0, nranks = 1, device = 0;
   cudaStream_t stream = nullptr;
+  probe::Stream owned_stream;  // what `stream` is
   std::unique_ptr<runtime::Communicator> comm;
   char* send = nullptr;  // kBufferBytes each, device; start 256 bytes aligned
   char* recv = nullptr;

@@ -47,6 +47,10 @@ struct AllReduceArgs {
   // [cta][loop_clocks(samples)].
   std::uint32_t samples, chain;
   std::uint64_t* clocks;
+  // Loop kernels only, with `pinned` non-zero: one CTA works, on the SM of index `sm`; the first to take
+  // *taken (zeroed).
+  std::uint32_t pinned, sm;
+  std::uint32_t* taken;
 };
 
 // A CTA of a loop kernel writes its SM's cycle counter before the first sample and after each, then the time
@@ -62,6 +66,7 @@ struct LaunchShape {
   std::uint32_t grid;     // CTAs, at most the number of regions
   std::uint32_t threads;  // a multiple of 32, at most kMaxThreads; LL: threads * held <= slots
   bool loop = false;      // samples * chain operations in one kernel
+  bool pinned = false;    // loop only: `grid` is 1, and the CTA is the one that lands on the wanted SM
   bool delayed = false;   // with test delays: f32 sum only
 };
 

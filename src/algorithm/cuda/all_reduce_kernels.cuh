@@ -36,11 +36,11 @@ NL_FN auto hooks_of(const AllReduceArgs& args) {
 
 // Calls once(), or in a loop kernel args.samples times args.chain times with the clock read in between.
 template <Variant variant, class Once>
-NL_FN void repeat(const AllReduceArgs& args, Once&& once) {
+NL_FN void repeat(const AllReduceArgs& args, std::uint32_t cta, Once&& once) {
   if constexpr (variant != Variant::loop) {
     once();
   } else {
-    std::uint64_t* const clocks = args.clocks + exec::cta_index() * loop_clocks(args.samples);
+    std::uint64_t* const clocks = args.clocks + cta * loop_clocks(args.samples);
     const bool keeps_time = exec::CtaCoop{}.thread_rank() == 0;
     if (keeps_time) {
       clocks[args.samples + 1] = CudaSpace::now_ns();
@@ -58,13 +58,36 @@ NL_FN void repeat(const AllReduceArgs& args, Once&& once) {
 // meanwhile. It lets the next one start only after its own wait: a whole chain of kernels that may all start
 // at once would fill the GPU's table of running grids, and a rank that shares the GPU would never get in (it
 // hangs with three ranks and a chain of a hundred).
+// Whether this CTA is the one that works in a pinned loop. The others stay until it is found, or for a while:
+// CTAs that start after some have left would go where those were, and an SM might be left out.
+NL_FN bool is_pinned_here(const AllReduceArgs& args) {
+  const bool leader = exec::CtaCoop{}.thread_rank() == 0;
+  const bool mine = leader && exec::sm_id() == args.sm && CudaSpace::claim(*args.taken);
+  if (leader && !mine) {
+    protocol::Control<CudaSpace> control;
+    control.timeout_ns = 1'000'000;
+    (void)protocol::poll<CudaSpace>(control, [&] {
+      return CudaSpace::load<exec::Order::relaxed, exec::Scope::device>(*args.taken) != 0;
+    });
+  }
+  return exec::CtaCoop{}.sync_any(mine);
+}
+
 template <class T, ReduceOp op, int kMax, Protocol protocol_kind, int kHeld, bool kFast, Variant variant>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     all_reduce_one_shot(const __grid_constant__ AllReduceArgs args) {
   using Math = PackMath<CudaSpace, T, op>;
   using Bufs = Buffer<CudaSpace, T>;
-  const std::uint32_t cta = exec::cta_index();
-  const Share share{cta, exec::cta_count()};
+  std::uint32_t cta = exec::cta_index();
+  std::uint32_t ctas = exec::cta_count();
+  if constexpr (variant == Variant::loop) {
+    if (args.pinned != 0) {
+      if (!is_pinned_here(args)) return;
+      cta = 0;
+      ctas = 1;
+    }
+  }
+  const Share share{cta, ctas};
   const exec::CtaCoop coop;
   const protocol::RegionLayout layout{args.nranks, args.slots, args.cells};
   const Region<kMax> region(args.regions + cta * args.region_bytes, args.stride, args.rank, layout);
@@ -81,13 +104,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     exec::wait_for_previous_kernel(work.addresses());
     exec::allow_dependent_launch();
     protocol::Session session(region, coop, state, control, cta, args.collective);
-    repeat<variant>(args, [&] { work.run(session, hooks); });
+    repeat<variant>(args, cta, [&] { work.run(session, hooks); });
     session.close();
   } else {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
     protocol::Session session(region, coop, state, control, cta, args.collective);
-    repeat<variant>(args, [&] {
+    repeat<variant>(args, cta, [&] {
       one_shot_simple<Math, kMax, kSimpleUnroll<kMax>>(session, share, input, output, hooks);
     });
     session.close();

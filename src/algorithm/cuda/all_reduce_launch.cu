@@ -23,13 +23,20 @@ Kernel pick_type(DataType type, const Pick& pick) {
 
 }  // namespace
 
+// Of a pinned loop: enough that every SM gets one; those on other SMs leave at once.
+constexpr unsigned kPinnedCtas = 1024;
+
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream) {
   const Variant variant = shape.loop ? Variant::loop : shape.delayed ? Variant::delayed : Variant::once;
   const std::uint64_t bytes = args.count * size_of(shape.type);
   const std::uint64_t places =
       reinterpret_cast<std::uintptr_t>(args.send) | reinterpret_cast<std::uintptr_t>(args.recv);
-  const bool fast = (bytes | places) % sizeof(exec::Pack) == 0 &&
-                    bytes / sizeof(exec::Pack) <= std::uint64_t{shape.grid} * shape.threads;
+  const std::uint64_t packs = bytes / sizeof(exec::Pack);
+  // The fast kernel has no idle threads: those of the last warp double its last pack, and there is no warp
+  // after it.
+  const bool no_idle_warp = packs % shape.threads == 0 || packs % shape.threads > shape.threads - 32;
+  const bool fast = (bytes | places) % sizeof(exec::Pack) == 0 && no_idle_warp &&
+                    packs <= std::uint64_t{shape.grid} * shape.threads;
   const Kernel kernel =
       pick_type(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant});
   if (kernel == nullptr) {
@@ -40,7 +47,7 @@ Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t 
                                  : "");
   }
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.grid);
+  config.gridDim = dim3(shape.pinned ? kPinnedCtas : shape.grid);
   config.blockDim = dim3(shape.threads);
   config.stream = stream;
   cudaLaunchAttribute attribute{};

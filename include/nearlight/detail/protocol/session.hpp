@@ -73,7 +73,8 @@ class Session {
   template <class Attempt, class Blame>
   NL_FN bool wait(Attempt&& attempt, Blame&& blame) {
     if (failed_ != 0) return false;
-    return poll<Space>(control_, attempt, [&](Wait limit) { give_up(limit, blame); });
+    return poll<Space>(control_, attempt,
+                       [&](Wait limit) { report_fault<Space>(control_, note_failure(limit, blame)); });
   }
   // The same for the threads that run in lockstep with this one: all of them call it and leave it together;
   // when one of them has failed, none waits. A warp that stays together polls faster than one that falls
@@ -81,7 +82,12 @@ class Session {
   template <class Attempt, class Blame>
   NL_FN bool wait_in_lockstep(Attempt&& attempt, Blame&& blame) {
     if (!Space::all_in_lockstep(failed_ == 0)) return false;
-    return poll_in_lockstep<Space>(control_, attempt, [&](Wait limit) { give_up(limit, blame); });
+    return poll_in_lockstep<Space>(control_, attempt, [&](Wait limit) {
+      const FaultRecord fault = note_failure(limit, blame);
+      // Those who miss nobody leave the record to those who can name somebody, if there are any.
+      const bool nobody_knows = Space::all_in_lockstep(fault.peer < 0);
+      if (fault.peer >= 0 || nobody_knows) report_fault<Space>(control_, fault);
+    });
   }
 
   // A sync of the group at a place where it costs nothing: after this thread has sent and before it waits.
@@ -116,7 +122,7 @@ class Session {
 
  private:
   template <class Blame>
-  NL_FN void give_up(Wait outcome, Blame&& blame) {
+  NL_FN FaultRecord note_failure(Wait outcome, Blame&& blame) {
     FaultRecord fault{};
     fault.kind = static_cast<std::uint32_t>(outcome);
     fault.rank = view_.rank();
@@ -127,7 +133,7 @@ class Session {
     blame(fault);
     failed_ = 1;
     Space::template store<exec::Order::relaxed, exec::Scope::device>(state_.failed, 1u);
-    report_fault<Space>(control_, fault);
+    return fault;
   }
 
   // Lines and flags of 2^32 epochs ago would look current again, so each bank is cleared once as numbering
