@@ -96,13 +96,19 @@ bool is_recorded(std::string_view variable) {
                      [&](std::string_view prefix) { return variable.starts_with(prefix); });
 }
 
+std::string without_folder(std::string_view text) {
+  if (!text.starts_with('/')) return std::string(text);
+  while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
+  return std::string(text.substr(text.rfind('/') + 1));
+}
+
 std::map<std::string, std::string> recorded_environment() {
   std::map<std::string, std::string> recorded;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos || !is_recorded(text.substr(0, equals))) continue;
-    recorded.emplace(text.substr(0, equals), text.substr(equals + 1));
+    recorded.emplace(text.substr(0, equals), without_folder(text.substr(equals + 1)));
   }
   return recorded;
 }

@@ -98,6 +98,10 @@ double limit_us(const Floors& floors, std::string_view collective, std::uint64_t
 // set.
 void set_times(ResultRow& row, const trace::Summary& summary, const Floors& floors);
 
+// An absolute path cut to its last part, anything else as it is: result files are published, and where things
+// lie on a machine is nobody's business.
+std::string without_folder(std::string_view text);
+
 // Whether `env` holds this variable: its name begins with NEARLIGHT_, NCCL_ or CUDA_.
 bool is_recorded(std::string_view variable);
 // Of this process: the variables whose names begin with NEARLIGHT_, NCCL_ or CUDA_.

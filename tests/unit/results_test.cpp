@@ -287,6 +287,15 @@ TEST_F(InFolder, AMissingFileIsNamed) {
   EXPECT_EQ(read_results(folder_).status().code(), Code::system_error);  // a folder
 }
 
+TEST(Environment, PathsOfTheMachineStayOut) {
+  EXPECT_EQ(without_folder("/somewhere/out/run.json"), "run.json");
+  EXPECT_EQ(without_folder("/somewhere/workloads/"), "workloads");
+  EXPECT_EQ(without_folder("out/run.json"), "out/run.json");
+  EXPECT_EQ(without_folder("--json"), "--json");
+  EXPECT_EQ(without_folder("/"), "");
+  EXPECT_EQ(without_folder(""), "");
+}
+
 TEST(RecordedEnvironment, HoldsOnlyTheThreeFamilies) {
   ASSERT_EQ(::setenv("NCCL_NEARLIGHT_TEST", "a=b", 1), 0);
   ASSERT_EQ(::setenv("NEARLIGHT_TEST_EMPTY", "", 1), 0);
