@@ -175,7 +175,7 @@ int sol_command(const std::vector<std::string>& arguments) {
       ->capture_default_str()
       ->type_name("N");
   std::string command = "nearlight sol";
-  for (const std::string& argument : arguments) command += " " + without_folder(argument);
+  for (const std::string& argument : arguments) command.append(1, ' ').append(without_folder(argument));
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them last first
   } catch (const CLI::CallForHelp&) {

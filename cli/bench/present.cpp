@@ -102,7 +102,8 @@ Status keep(const std::string& path, const std::vector<std::string>& arguments, 
   file.date = cli::now_utc();
   file.commit = build_info::commit;
   file.command = "nearlight";
-  for (const std::string& argument : arguments) file.command += " " + cli::without_folder(argument);
+  for (const std::string& argument : arguments)
+    file.command.append(1, ' ').append(cli::without_folder(argument));
   file.env = cli::recorded_environment();
   file.machine = setting.machine;
   file.floors = setting.floors;

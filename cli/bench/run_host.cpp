@@ -84,13 +84,15 @@ Result<int> bench_host_rank(Exchange& exchange, const BenchOptions& options, Set
   job.call.protocol = options.protocol;
   job.make_peers = make_peers;
   const bool speaks = exchange.rank() == 0;
-  if (speaks) job.progress = progress_line();
+  if (speaks) {
+    std::fputs(heading(options, job.plan, setting).c_str(), stdout);
+    std::fflush(stdout);
+    job.progress = progress_line();
+  }
   auto result = run_host_rank(exchange, job);
   if (speaks) clear_progress_line();
   NL_TRY(result.status());
   if (speaks) {
-    setting.memory = result->memory;
-    std::fputs(heading(options, job.plan, setting).c_str(), stdout);
     std::fputs(tables(options, job.plan, setting, result->measured).c_str(), stdout);
     std::fflush(stdout);
     NL_TRY(keep(options.json, options.arguments, setting, rows_of(result->measured, setting, job.plan.mode)));

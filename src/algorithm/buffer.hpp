@@ -30,6 +30,11 @@ class Buffer {
 
   NL_FN std::uint64_t packs() const { return (count_ + kPerPack - 1) / kPerPack; }
   NL_FN std::uint64_t vecs() const { return (count_ + kPerVec - 1) / kPerVec; }
+  // Vectors with no element past the end, and where vector `index` begins.
+  NL_FN std::uint64_t whole_vecs() const { return count_ / kPerVec; }
+  NL_FN char* vec_place(std::uint64_t index) const {
+    return reinterpret_cast<char*>(data_ + index * kPerVec);
+  }
 
   // Where a pack lies, and how many of its elements are in the buffer; may be worked out long before the
   // access.

@@ -265,9 +265,15 @@ NL_FN void one_shot_ll(SessionT& session, Share share, const Bufs& input, const 
   }
 }
 
+// What one_shot_simple may use instead of its loops where a space has better means for long runs than cell by
+// cell: see algorithm/host/bulk.hpp. Here: nothing.
+struct NoBulk {
+  static constexpr bool kUsed = false;
+};
+
 // Chunks of at most view.cells() vectors, one flag each; smaller ones where that lets every group work in the
 // first round. kUnroll: vectors a thread has in flight.
-template <class Math, int kMax, int kUnroll, class SessionT, class Bufs, class Hooks>
+template <class Math, int kMax, int kUnroll, class Bulk = NoBulk, class SessionT, class Bufs, class Hooks>
 NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, const Bufs& output,
                            const Hooks& hooks) {
   using exec::Pack;
@@ -287,8 +293,25 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, co
     const std::uint32_t here = vecs - base < span ? static_cast<std::uint32_t>(vecs - base) : span;
     const std::uint32_t epoch = session.begin_epoch();
     const int bank = protocol::bank_of(epoch);
+    // The cells [run_first, run_end) are this thread's in bulk; all threads share those from `loose` on.
+    std::uint32_t loose = 0, run_first = 0, run_end = 0;
+    if constexpr (Bulk::kUsed) {
+      const std::uint64_t whole = input.whole_vecs() > base ? input.whole_vecs() - base : 0;
+      loose = whole < here ? static_cast<std::uint32_t>(whole) : here;
+      run_first = static_cast<std::uint32_t>(std::uint64_t{loose} * lane / width);
+      run_end = static_cast<std::uint32_t>(std::uint64_t{loose} * (lane + 1) / width);
+    }
     if (!session.failed()) {
-      for (std::uint32_t first = lane; first < here; first += width * kUnroll) {
+      if constexpr (Bulk::kUsed) {
+        if (run_first < run_end) {
+          for (int other = 0; other < nranks - 1; ++other) {
+            const int peer = protocol::other_rank(other, rank);
+            Bulk::copy(&view.cell(peer, bank, rank, run_first), input.vec_place(base + run_first),
+                       run_end - run_first);
+          }
+        }
+      }
+      for (std::uint32_t first = loose + lane; first < here; first += width * kUnroll) {
         Vec own[kUnroll];
         NL_UNROLL
         for (int i = 0; i < kUnroll; ++i) {
@@ -307,7 +330,18 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, co
     protocol::simple_observe(session, epoch, static_cast<std::uint32_t>(base / span));
     hooks.at(DelayPoint::after_arrival);
     if (!session.failed()) {
-      for (std::uint32_t first = lane; first < here; first += width * kUnroll) {
+      if constexpr (Bulk::kUsed) {
+        if (run_first < run_end) {
+          const char* sources[kMax];
+          for (int of = 0; of < nranks; ++of) {
+            sources[of] = of == rank ? input.vec_place(base + run_first)
+                                     : reinterpret_cast<const char*>(&view.cell(rank, bank, of, run_first));
+          }
+          Bulk::reduce(output.vec_place(base + run_first), sources, nranks,
+                       (run_end - run_first) * sizeof(Vec));
+        }
+      }
+      for (std::uint32_t first = loose + lane; first < here; first += width * kUnroll) {
         Vec own[kUnroll], got[kUnroll][kMax - 1];
         NL_UNROLL
         for (int i = 0; i < kUnroll; ++i) {

@@ -34,7 +34,7 @@ struct Route {
 };
 
 // Up to these sizes LL is taken: measured crossovers, see docs/dev/lab.md.
-inline constexpr std::size_t kHostLlLimitBytes = 4096;       // of the message
+inline constexpr std::size_t kHostLlLimitBytes = 32;         // of the message
 inline constexpr std::size_t kGpuLlLimitBytes = 512 * 1024;  // sent by one rank: message times other ranks
 
 Route all_reduce(const Facts& facts);

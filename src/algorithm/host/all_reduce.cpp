@@ -1,5 +1,7 @@
 #include "algorithm/host/all_reduce.hpp"
 
+#include "algorithm/host/bulk.hpp"
+
 namespace nearlight::algorithm::host {
 
 namespace {
@@ -12,13 +14,13 @@ static_assert(exec::ExecSpace<HostSpace> && exec::Coop<exec::SoloCoop> && protoc
 template <class T, ReduceOp op, int kMax, class Hooks>
 void run(const AllReduceCall& call, const Hooks& hooks) {
   using Math = PackMath<HostSpace, T, op>;
-  protocol::Session session(Region<kMax>(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{}, *call.state,
-                            call.control, 0, call.collective);
+  protocol::Session session(Region<kMax>(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{},
+                            *call.state, call.control, 0, call.collective);
   const Buffer<HostSpace, T> input(const_cast<void*>(call.send), call.count), output(call.recv, call.count);
   if (call.protocol == Protocol::ll) {
     one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, hooks);
   } else {
-    one_shot_simple<Math, kMax, 1>(session, Share{0, 1}, input, output, hooks);
+    one_shot_simple<Math, kMax, 1, Bulk<T, op>>(session, Share{0, 1}, input, output, hooks);
   }
   session.close();
 }
@@ -47,9 +49,12 @@ void run_op(const AllReduceCall& call) {
 
 void all_reduce(const AllReduceCall& call) {
   switch (call.type) {
-    case DataType::i32: return run_op<std::int32_t>(call);
-    case DataType::f32: return run_op<float>(call);
-    case DataType::bf16: return run_op<Bf16>(call);
+    case DataType::i32:
+      return run_op<std::int32_t>(call);
+    case DataType::f32:
+      return run_op<float>(call);
+    case DataType::bf16:
+      return run_op<Bf16>(call);
   }
 }
 
