@@ -2,13 +2,12 @@
 //
 // How the ranks start a sample together, so that what one is late by is not measured:
 //   graph   A kernel holds every stream back until all ranks have enqueued everything. Behind it comes one
-//   all-reduce that is
-//           not timed: it ends on all ranks within the time of one store. Then an event, the graph of `chain`
-//           operations, an event. What is left of the skew, below a microsecond, is divided by `chain`.
+//           all-reduce that is not timed: it ends on all ranks within the time of one store. Then an event,
+//           the graph of `chain` operations, an event. What is left of the skew, below a microsecond, is
+//           divided by `chain`.
 //   eager   All ranks begin at one moment of the clock they share (Meeting::align), and time counts from it.
 //   kernel  The loop's first samples are dropped. A sample spans `chain` operations, an even number unless
-//   asked
-//           otherwise: see runtime/kernel_loop.hpp.
+//           asked otherwise: see runtime/kernel_loop.hpp.
 #include "cli/bench/place_cuda.hpp"
 
 #include <cuda_runtime_api.h>

@@ -4,16 +4,20 @@ namespace nearlight::algorithm {
 
 const char* name_of(Algorithm algorithm) {
   switch (algorithm) {
-    case Algorithm::copy: return "copy";
-    case Algorithm::one_shot: return "one_shot";
+    case Algorithm::copy:
+      return "copy";
+    case Algorithm::one_shot:
+      return "one_shot";
   }
   return "invalid";
 }
 
 const char* name_of(Protocol protocol) {
   switch (protocol) {
-    case Protocol::ll: return "ll";
-    case Protocol::simple: return "simple";
+    case Protocol::ll:
+      return "ll";
+    case Protocol::simple:
+      return "simple";
   }
   return "invalid";
 }

@@ -81,7 +81,7 @@ struct HostSpace {
   static bool all_in_lockstep(bool mine) { return mine; }
 
   static void fence_system() {
-// ThreadSanitizer does not see the fence; only relaxed atomics depend on it.
+// ThreadSanitizer does not see the fence; only atomics depend on it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpragmas"
 #pragma GCC diagnostic ignored "-Wtsan"

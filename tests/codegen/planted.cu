@@ -60,7 +60,7 @@ template <class T, ReduceOp op, int kMax, Protocol protocol, int kHeld, Variant 
 __global__ void __launch_bounds__(512) all_reduce_one_shot(const __grid_constant__ AllReduceArgs args) {
   constexpr bool good = op == ReduceOp::max;
   constexpr bool ll = protocol == Protocol::ll;
-  if constexpr (!good && ll && kMax == 4 && kHeld == 1) {  // lets the next kernel in before it has waited itself
+  if constexpr (!good && ll && kMax == 4 && kHeld == 1) {  // lets the next kernel in before its own wait
     let_next_in();
     wait();
   } else {

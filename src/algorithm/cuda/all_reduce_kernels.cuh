@@ -54,10 +54,6 @@ NL_FN void repeat(const AllReduceArgs& args, std::uint32_t cta, Once&& once) {
   }
 }
 
-// Dependent launch: this kernel starts while the one before it still runs and works out its addresses
-// meanwhile. It lets the next one start only after its own wait: a whole chain of kernels that may all start
-// at once would fill the GPU's table of running grids, and a rank that shares the GPU would never get in (it
-// hangs with three ranks and a chain of a hundred).
 // Whether this CTA is the one that works in a pinned loop. The others stay until it is found, or for a while:
 // CTAs that start after some have left would go where those were, and an SM might be left out.
 NL_FN bool is_pinned_here(const AllReduceArgs& args) {
@@ -73,6 +69,10 @@ NL_FN bool is_pinned_here(const AllReduceArgs& args) {
   return exec::CtaCoop{}.sync_any(mine);
 }
 
+// Dependent launch: this kernel starts while the one before it still runs and works out its addresses
+// meanwhile. It lets the next one start only after its own wait: a whole chain of kernels that may all start
+// at once would fill the GPU's table of running grids, and a rank that shares the GPU would never get in (it
+// hangs with three ranks and a chain of a hundred).
 template <class T, ReduceOp op, int kMax, Protocol protocol_kind, int kHeld, bool kFast, Variant variant>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     all_reduce_one_shot(const __grid_constant__ AllReduceArgs args) {

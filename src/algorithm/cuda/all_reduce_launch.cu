@@ -23,7 +23,7 @@ Kernel pick_type(DataType type, const Pick& pick) {
 
 }  // namespace
 
-// Of a pinned loop: enough that every SM gets one; those on other SMs leave at once.
+// Of a pinned loop: enough that every SM gets one; see is_pinned_here().
 constexpr unsigned kPinnedCtas = 1024;
 
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream) {

@@ -37,7 +37,7 @@ concept ExecSpace = requires(typename S::Line& line, const typename S::Line& con
                              typename S::Cell& cell, const typename S::Cell& const_cell, Pack pack,
                              const Vec& vec, std::uint32_t value, Pack& out, std::uint32_t& seen,
                              std::uint32_t spins) {
-  // Line: 8 bytes of payload that carry their own arrival. Stores pack and flag, relaxed, system scope.
+  // Line: 8 bytes of payload that carry their own arrival. Stores both, relaxed or stronger, system scope.
   S::store_line(line, pack, value);
   // True only when `out` is the pack that was stored with exactly this flag. `seen` is a flag found in the
   // line.
