@@ -47,8 +47,8 @@ struct CallOptions {
   // GPU, LL: the first slot used in each region, a multiple of 8 (slots differ in speed; see
   // docs/dev/lab.md).
   std::uint32_t first_slot = 0;
-  // Test hook, may differ per rank: hold threads at a point (algorithm::DelayPoint) for `delay_ns`. f32 sum
-  // only.
+  // Test hook: hold threads at a point (algorithm::DelayPoint) for `delay_ns`, which may differ per rank; the
+  // point may on CPUs only (on GPUs it changes how a message is cut). GPU: f32 sum only.
   std::uint32_t delay_point = 0;
   std::uint64_t delay_ns = 0;
 };
