@@ -210,6 +210,9 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
   if (count == 0) return {};
   NL_TRY(check_buffers(send, recv, count, type, op));
+  // The kernel belongs on this rank's GPU, whichever is current; stream 0 means that GPU's.
+  const DeviceGuard guard(device_);
+  NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   if (nranks() == 1) {
     if (recv == send) return {};

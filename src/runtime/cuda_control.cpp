@@ -86,7 +86,11 @@ Status CudaControl::retain_for_capture(const std::shared_ptr<CudaControl>& self,
   cudaUserObject_t object = nullptr;
   NL_TRY_CUDA(cudaUserObjectCreate(&object, held.get(), retire, 1, cudaUserObjectNoDestructorSync));
   held.release();  // from here on `retire` frees it
-  NL_TRY_CUDA(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+  if (const cudaError_t error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+      error != cudaSuccess) {
+    (void)cudaUserObjectRelease(object, 1);  // runs `retire`; the failure below is what counts
+    return cuda_status("cudaGraphRetainUserObject", error);
+  }
   self->last_capture_ = id;
   return {};
 }
