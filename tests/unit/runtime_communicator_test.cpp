@@ -81,9 +81,9 @@ TEST(HostCommunicator, ExplainsItsChoice) {
   EXPECT_EQ(test::run_communicators(Kind::threads, 2, {},
                                     [](Communicator& comm, Exchange&, Problems& trouble) {
                                       const auto small =
-                                          comm.explain_all_reduce(100, DataType::f32, ReduceOp::sum);
+                                          comm.explain_all_reduce(8, DataType::f32, ReduceOp::sum);
                                       if (small.protocol != route::Protocol::ll)
-                                        trouble.add("400 bytes take %s", algorithm::name_of(small.protocol));
+                                        trouble.add("32 bytes take %s", algorithm::name_of(small.protocol));
                                       const auto large = comm.explain_all_reduce(
                                           std::size_t{1} << 40, DataType::bf16, ReduceOp::max);
                                       if (large.protocol != route::Protocol::simple)
