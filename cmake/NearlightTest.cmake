@@ -12,13 +12,10 @@
 #   SERIAL            nothing else may run beside it
 #   NO_MAIN           brings its own main()
 #
-# The targets nearlight_tests_<label> build the programs that carry a label. For checks on PTX there is
-# NEARLIGHT_FILECHECK, LLVM's FileCheck where it is installed.
+# The targets nearlight_tests_<label> build the programs that carry a label.
 
 find_package(GTest REQUIRED)
 include(GoogleTest)
-find_program(NEARLIGHT_FILECHECK NAMES FileCheck FileCheck-14 FileCheck-15 FileCheck-16 FileCheck-17 FileCheck-18)
-mark_as_advanced(NEARLIGHT_FILECHECK)
 
 function(nearlight_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;RACECHECK;NO_MAIN;SERIAL" "TIMEOUT;PROCESSORS"
