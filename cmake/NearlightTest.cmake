@@ -17,6 +17,22 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
+# The headers that nearly every test takes its time over, compiled once for all of them.
+function(nearlight_make_test_headers)
+  # A program like those that use them: the compiler wants the same options.
+  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/test_headers.cpp" CONTENT "int main() {}\n" @ONLY)
+  add_executable(nearlight_test_headers "${PROJECT_BINARY_DIR}/test_headers.cpp")
+  nearlight_own_code(nearlight_test_headers)
+  nearlight_common_usage(nearlight_test_headers PRIVATE)
+  target_link_libraries(nearlight_test_headers PRIVATE GTest::gmock GTest::gtest)
+  target_precompile_headers(nearlight_test_headers PRIVATE
+    <gmock/gmock.h> <gtest/gtest.h> <chrono> <cstdint> <functional> <memory> <string> <thread> <vector>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Lets ccache see through them.
+    target_compile_options(nearlight_test_headers PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>")
+  endif()
+endfunction()
+
 function(nearlight_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;RACECHECK;NO_MAIN;SERIAL" "TIMEOUT;PROCESSORS"
     "SOURCES;CUDA_SOURCES;DEPS;LABELS")
@@ -48,6 +64,13 @@ function(nearlight_test name)
   endif()
   nearlight_program(${target} SOURCES ${arg_SOURCES} CUDA_SOURCES ${arg_CUDA_SOURCES}
     DEPS ${arg_DEPS} GTest::gmock ${gtest})
+  if(NOT TARGET nearlight_test_headers)
+    nearlight_make_test_headers()
+  endif()
+  target_precompile_headers(${target} REUSE_FROM nearlight_test_headers)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>")
+  endif()
 
   gtest_discover_tests(${target}
     TEST_PREFIX "${name}."

@@ -22,8 +22,9 @@ namespace nearlight::bench {
 namespace {
 
 constexpr std::chrono::milliseconds kMeetingLimit{180'000};
-// From one slot offset to the next: an odd number of lines, so that the offsets fall on all kinds of them.
-constexpr std::size_t kOffsetStep = 33 * 128;
+// From one slot offset to the next: a MiB, as the speed of a line varies more from page to page than within
+// one, and an odd number of lines, so that the offsets fall on all kinds of them.
+constexpr std::size_t kOffsetStep = (std::size_t{1} << 20) + 33 * 128;
 
 using Exchanges = std::vector<std::unique_ptr<Exchange>>;
 

@@ -39,10 +39,12 @@ struct Share {
   std::uint32_t count;
 };
 
-// Reduces own and the others' contributions in rank order; got[i] is the one of other_rank(i, rank).
+// Reduces own and the others' contributions in rank order; got[i] is the one of other_rank(i, rank). Of two
+// ranks each may begin with its own, where that gives the same bits.
 template <class Math, int kMax>
 NL_FN exec::Pack reduce_in_rank_order(exec::Pack own, const exec::Pack (&got)[kMax - 1], int rank,
                                       int nranks) {
+  if constexpr (kMax == 2 && Math::kPairsCommute) rank = 0;
   typename Math::Acc acc = Math::open(rank == 0 ? own : got[0]);
   NL_UNROLL
   for (int source = 1; source < kMax; ++source) {
@@ -93,16 +95,17 @@ class OneShotLl {
     return slot_.addresses() | exec::address_bits(from_.at) | exec::address_bits(to_.at);
   }
 
-  // The whole message. May be called again: nothing of the object changes.
-  template <class SessionT, class Hooks>
+  // The whole message. May be called again: nothing of the object changes. kWraps false: the session is known
+  // to be far from the wrap.
+  template <bool kWraps = true, class SessionT, class Hooks>
   NL_FN void run(SessionT& session, const Hooks& hooks) const {
-    if (here_ != 0) round(session, hooks);
+    if (kFast || here_ != 0) round<kWraps>(session, hooks);
     if constexpr (!kFast) {
       OneShotLl next = *this;
       for (std::uint64_t base = base_ + stride_; base < packs_; base += stride_) {
         next.base_ = base;
         next.place();
-        next.round(session, hooks);
+        next.template round<kWraps>(session, hooks);
       }
     }
   }
@@ -116,8 +119,10 @@ class OneShotLl {
     from_ = input_.place_of_pack(base_ + slot(0));
     to_ = output_.place_of_pack(base_ + slot(0));
     slot_ = protocol::LlSlot<kMax, V>(view_, first_slot_ + slot(0));
-    exec::keep(here_);
-    exec::keep(active_);
+    if constexpr (!kFast) {
+      exec::keep(here_);
+      exec::keep(active_);
+    }
     exec::keep(from_.at);
     exec::keep(from_.elements);
     exec::keep(to_.at);
@@ -136,7 +141,7 @@ class OneShotLl {
     return lane_ / kRun * kRun + static_cast<std::uint32_t>(i) * width_ < here_;
   }
 
-  template <class SessionT, class Hooks>
+  template <bool kWraps, class SessionT, class Hooks>
   NL_FN void round(SessionT& session, const Hooks& hooks) const {
     using exec::Pack;
     const auto& view = session.view();
@@ -159,24 +164,22 @@ class OneShotLl {
     }
     session.sync_while_in_flight();
     if (active) {
-      const bool arrived = session.wait_in_lockstep(
-          [&] {
-            bool all = slot_.try_gather(epoch, got[0]);
-            NL_UNROLL
-            for (int i = 1; i < kHeld; ++i) {
-              if (takes_part(i))
-                all &= protocol::ll_try_gather<kMax>(view, first_slot_ + slot(i), epoch, got[i]);
-            }
-            return all;
-          },
-          [&](protocol::FaultRecord& fault) {
-            fault.expected = epoch;
-            for (int i = 0; i < kHeld && fault.peer < 0; ++i) {
-              if (!takes_part(i)) break;
-              fault.slot = first_slot_ + slot(i);
-              fault.peer = protocol::ll_missing(view, fault.slot, epoch, fault.seen);
-            }
-          });
+      const auto attempt = [&] {
+        bool all = slot_.try_gather(epoch, got[0]);
+        NL_UNROLL
+        for (int i = 1; i < kHeld; ++i) {
+          if (takes_part(i)) all &= protocol::ll_try_gather<kMax>(view, first_slot_ + slot(i), epoch, got[i]);
+        }
+        return all;
+      };
+      const protocol::LlMissing<V> blame{view,   epoch, first_slot_ + here_ - 1, first_slot_ + lane_,
+                                         width_, kHeld};
+      bool arrived = true;
+      if constexpr (kFast) {
+        session.wait_or_leave(attempt, blame);
+      } else {
+        arrived = session.wait_in_lockstep(attempt, blame);
+      }
       hooks.at(DelayPoint::after_arrival);
       if (arrived) {
         const Pack result = reduce_in_rank_order<Math, kMax>(own[0], got[0], rank_, nranks_);
@@ -195,6 +198,7 @@ class OneShotLl {
       }
     }
     hooks.at(DelayPoint::after_read);
+    if constexpr (kWraps) session.end_epoch();
   }
 
   V view_;
@@ -215,7 +219,8 @@ template <class Math, int kMax, class SessionT, class Bufs, class Hooks>
 NL_FN void one_shot_ll_streamed(SessionT& session, Share share, const Bufs& input, const Bufs& output,
                                 const Hooks& hooks) {
   using exec::Pack;
-  const auto& view = session.view();
+  using V = std::remove_cvref_t<decltype(session.view())>;
+  const V& view = session.view();
   const int rank = view.rank(), nranks = view.nranks();
   const auto lane = static_cast<std::uint32_t>(session.coop().thread_rank());
   const auto width = static_cast<std::uint32_t>(session.coop().size());
@@ -236,11 +241,7 @@ NL_FN void one_shot_ll_streamed(SessionT& session, Share share, const Bufs& inpu
     for (std::uint32_t slot = lane; slot < here; slot += width) {
       Pack got[kMax - 1];
       const bool arrived = session.wait([&] { return protocol::ll_try_gather<kMax>(view, slot, epoch, got); },
-                                        [&](protocol::FaultRecord& fault) {
-                                          fault.slot = slot;
-                                          fault.expected = epoch;
-                                          fault.peer = protocol::ll_missing(view, slot, epoch, fault.seen);
-                                        });
+                                        protocol::LlMissing<V>{view, epoch, slot, slot, 0, 1});
       if (!arrived) break;
       if (slot == lane) hooks.at(DelayPoint::after_arrival);
       const Pack own = input.load_pack(input.place_of_pack(base + slot));
@@ -248,6 +249,7 @@ NL_FN void one_shot_ll_streamed(SessionT& session, Share share, const Bufs& inpu
                         reduce_in_rank_order<Math, kMax>(own, got, rank, nranks));
     }
     hooks.at(DelayPoint::after_read);
+    session.end_epoch();
   }
 }
 
@@ -371,6 +373,7 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, co
       }
     }
     hooks.at(DelayPoint::after_read);
+    session.end_epoch();
   }
 }
 

@@ -12,13 +12,15 @@
 namespace nearlight::algorithm {
 
 // Acc open(pack): the first rank's contribution; add(acc, pack): the next one's; close(acc): the result,
-// rounded. The first contribution is taken as it is (0 + -0.0 would lose the sign).
+// rounded. The first contribution is taken as it is (0 + -0.0 would lose the sign). kPairsCommute: two
+// contributions give the same bits either way round.
 template <class S, class T, ReduceOp op>
 struct PackMath;
 
 template <class S, ReduceOp op>
 struct PackMath<S, float, op> {
   static constexpr int kPerPack = 2;
+  static constexpr bool kPairsCommute = S::kFloatPairsCommute;
   struct Acc {
     float value[2];
   };
@@ -41,6 +43,7 @@ struct PackMath<S, float, op> {
 template <class S, ReduceOp op>
 struct PackMath<S, Bf16, op> {
   static constexpr int kPerPack = 4;
+  static constexpr bool kPairsCommute = S::kFloatPairsCommute;
   struct Acc {
     float value[4];
   };
@@ -66,6 +69,7 @@ struct PackMath<S, Bf16, op> {
 template <class S, ReduceOp op>
 struct PackMath<S, std::int32_t, op> {
   static constexpr int kPerPack = 2;
+  static constexpr bool kPairsCommute = true;
   struct Acc {
     std::uint32_t value[2];
   };

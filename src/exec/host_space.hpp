@@ -25,6 +25,7 @@ struct HostSpace {
   static constexpr std::uint32_t kPollsPerCheck = 1024;
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
   static constexpr bool kUnalignedAccess = true;
+  static constexpr bool kFloatPairsCommute = false;  // of two NaNs, the first one's payload comes out
 
   // Release and acquire, where the GPU has relaxed: between two kernels lies a fence, between two calls on
   // the CPU lies none, and the cells of an earlier call must have been read before a peer that heard of this

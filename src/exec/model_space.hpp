@@ -39,9 +39,9 @@ namespace nearlight::exec {
 // spaces; every execution starts with restart().
 struct ModelCounters {
   static constexpr int kMaxThreads = 16;
-  std::uint64_t clock = 0;                 // calls of now_ns()
-  std::uint64_t polls[kMaxThreads] = {};   // calls of relax(), by thread
-  std::uint64_t fences[kMaxThreads] = {};  // for tests that leave fences out
+  std::uint64_t clock = 0;                // calls of now_ns()
+  std::uint64_t polls[kMaxThreads] = {};  // calls of relax(), by thread
+  bool cleared[kMaxThreads] = {};         // for tests that leave a sync out
   // For tests of threads in lockstep, by run: the vote that is on.
   struct Vote {
     int cast = 0, against = 0;
@@ -101,6 +101,7 @@ struct ModelSpaceWith {
   static constexpr std::uint32_t kPollsPerCheck = 2;
   static constexpr std::uint32_t kLastEpoch = last;
   static constexpr bool kUnalignedAccess = true;
+  static constexpr bool kFloatPairsCommute = false;
 
   static void store_line(Line& line, Pack pack, std::uint32_t flag) {
     if (flag == 0) {

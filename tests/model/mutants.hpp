@@ -119,12 +119,21 @@ struct NoFence : exec::ModelSpaceWith<last> {
   static void fence_system() {}
 };
 
-// [E2] Of the two fences a thread runs there, only the one before (0) or after (1) its group's sync.
-template <std::uint32_t last, std::uint64_t kept>
-struct OneFenceOfTwo : exec::ModelSpaceWith<last> {
-  static void fence_system() {
-    if (exec::model_counters.fences[rl::thread_index()]++ % 2 == kept)
-      exec::ModelSpaceWith<last>::fence_system();
+// [E2] Between the clearing and the fence the group does not meet: a space that takes down who has cleared,
+// and a group that then leaves out its next sync.
+template <std::uint32_t last>
+struct ClearingNoted : exec::ModelSpaceWith<last> {
+  using Base = exec::ModelSpaceWith<last>;
+  static void store_line(typename Base::Line& line, Pack pack, std::uint32_t flag) {
+    if (flag == 0) exec::model_counters.cleared[rl::thread_index()] = true;
+    Base::store_line(line, pack, flag);
+  }
+};
+struct NoSyncAfterClearing : exec::ModelCoop {
+  void sync() {
+    bool& cleared = exec::model_counters.cleared[rl::thread_index()];
+    if (!cleared) ModelCoop::sync();
+    cleared = false;
   }
 };
 

@@ -100,11 +100,11 @@ TEST(WrapMutant, FlagsNeverClearedAreFound) {
 TEST(WrapMutant, LlWithoutFencesIsFound) {
   expect_found<Exchange<In<LlRare, NoFence<5>>>>(rl::test_result_data_race, 10'000);
 }
-TEST(WrapMutant, LlWithoutTheFenceAfterTheSyncIsFound) {
-  expect_found<Exchange<In<LlRareLanes, OneFenceOfTwo<5, 0>>>>(rl::test_result_data_race, 10'000);
-}
-TEST(WrapMutant, LlWithoutTheFenceBeforeTheSyncIsFound) {
-  expect_found<Exchange<In<LlRareLanes, OneFenceOfTwo<5, 1>>>>(rl::test_result_data_race, 10'000);
+struct LlRareLanesNoSync : LlRareLanes {
+  using Coop = NoSyncAfterClearing;
+};
+TEST(WrapMutant, LlWithoutTheSyncAfterTheClearingIsFound) {
+  expect_found<Exchange<In<LlRareLanesNoSync, ClearingNoted<5>>>>(rl::test_result_data_race, 10'000);
 }
 
 }  // namespace

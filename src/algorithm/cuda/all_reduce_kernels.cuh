@@ -34,24 +34,20 @@ NL_FN auto hooks_of(const AllReduceArgs& args) {
   }
 }
 
-// Calls once(), or in a loop kernel args.samples times args.chain times with the clock read in between.
-template <Variant variant, class Once>
+// Calls once() args.samples times args.chain times with the clock read in between.
+template <class Once>
 NL_FN void repeat(const AllReduceArgs& args, std::uint32_t cta, Once&& once) {
-  if constexpr (variant != Variant::loop) {
-    once();
-  } else {
-    std::uint64_t* const clocks = args.clocks + cta * loop_clocks(args.samples);
-    const bool keeps_time = exec::CtaCoop{}.thread_rank() == 0;
-    if (keeps_time) {
-      clocks[args.samples + 1] = CudaSpace::now_ns();
-      clocks[0] = exec::sm_clock();
-    }
-    for (std::uint32_t sample = 1; sample <= args.samples; ++sample) {
-      for (std::uint32_t i = 0; i < args.chain; ++i) once();
-      if (keeps_time) clocks[sample] = exec::sm_clock();
-    }
-    if (keeps_time) clocks[args.samples + 2] = CudaSpace::now_ns();
+  std::uint64_t* const clocks = args.clocks + cta * loop_clocks(args.samples);
+  const bool keeps_time = exec::CtaCoop{}.thread_rank() == 0;
+  if (keeps_time) {
+    clocks[args.samples + 1] = CudaSpace::now_ns();
+    clocks[0] = exec::sm_clock();
   }
+  for (std::uint32_t sample = 1; sample <= args.samples; ++sample) {
+    for (std::uint32_t i = 0; i < args.chain; ++i) once();
+    if (keeps_time) clocks[sample] = exec::sm_clock();
+  }
+  if (keeps_time) clocks[args.samples + 2] = CudaSpace::now_ns();
 }
 
 // Whether this CTA is the one that works in a pinned loop. The others stay until it is found, or for a while:
@@ -94,25 +90,37 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const protocol::Control<CudaSpace> control{args.abort, args.claim, args.valid, args.record,
                                              args.timeout_ns};
   const Bufs input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
-  State& state = reinterpret_cast<State*>(args.states)[cta];
+  State* state = reinterpret_cast<State*>(args.states) + cta;
+  exec::keep(state);
   const auto hooks = hooks_of<variant>(args);
 
   if constexpr (protocol_kind == Protocol::ll) {
     OneShotLl<Math, kMax, kHeld, kFast, Region<kMax>, Bufs> work(region, coop.thread_rank(), coop.size(),
                                                                  share, input, output, args.first_slot);
     // The kernel before may still be writing the input and the epoch, and reading what we are about to write.
-    exec::wait_for_previous_kernel(work.addresses());
+    exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, state, control, cta, args.collective);
-    repeat<variant>(args, cta, [&] { work.run(session, hooks); });
+    protocol::Session session(region, coop, *state, control, cta, args.collective);
+    // The first of a loop is not timed. With it out of the way, and far from the wrap, a loop has no branch
+    // that it could do without.
+    work.run(session, hooks);
+    if constexpr (variant == Variant::loop) {
+      if (session.is_far_from_wrap(std::uint64_t{args.samples} * args.chain)) {
+        repeat(args, cta, [&] { work.template run<false>(session, hooks); });
+      } else {
+        repeat(args, cta, [&] { work.run(session, hooks); });
+      }
+    }
     session.close();
   } else {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, state, control, cta, args.collective);
-    repeat<variant>(args, cta, [&] {
+    protocol::Session session(region, coop, *state, control, cta, args.collective);
+    const auto once = [&] {
       one_shot_simple<Math, kMax, kSimpleUnroll<kMax>>(session, share, input, output, hooks);
-    });
+    };
+    once();
+    if constexpr (variant == Variant::loop) repeat(args, cta, once);
     session.close();
   }
 }

@@ -22,6 +22,8 @@ struct CudaSpace {
   static constexpr std::uint32_t kPollsPerCheck = 2048;  // about 0.3 ms of polling
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
   static constexpr bool kUnalignedAccess = false;
+  // fp32: a + b and b + a are the same bits, NaNs too, as every NaN that comes out is the same one.
+  static constexpr bool kFloatPairsCommute = true;
 
   static NL_FN void store_line(Line& line, Pack pack, std::uint32_t flag) {
     asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %3, %2, %3};" ::"l"(&line), "r"(low_half(pack)),
@@ -123,6 +125,12 @@ struct CudaSpace {
 
   static constexpr int kLockstep = 32;
   static NL_FN bool all_in_lockstep(bool mine) { return __all_sync(0xffffffffu, mine) != 0; }
+
+  // Ends this thread, for good. Syncs of its CTA no longer count it.
+  [[noreturn]] static NL_FN void leave() {
+    asm volatile("exit;");
+    __builtin_unreachable();
+  }
 
   static NL_FN void fence_system() { __threadfence_system(); }
   static NL_FN void relax(std::uint32_t) {}

@@ -12,6 +12,7 @@
 #include <nearlight/detail/exec/concepts.hpp>
 #include <nearlight/detail/exec/fn.hpp>
 #include <nearlight/detail/protocol/epoch.hpp>
+#include <nearlight/detail/protocol/fault.hpp>
 #include <nearlight/detail/protocol/region.hpp>
 
 namespace nearlight::protocol {
@@ -103,17 +104,34 @@ class LlSlot {
   typename V::Space::Line* from_[kBanks];
 };
 
-// Which source is missing at `slot`, for the fault record: -1 when all have arrived by now.
+// For the fault record: which source is missing at which of a thread's slots. The slots are `count` ones,
+// `step` apart from `first` on, those beyond `last` left out but for the first, which is then `last` itself.
 template <RegionView V>
-NL_COLD_FN int ll_missing(V view, std::uint32_t slot, std::uint32_t epoch, std::uint32_t& seen) {
-  seen = epoch;
-  for (int source = 0; source < view.nranks(); ++source) {
-    exec::Pack pack;
-    if (source == view.rank()) continue;
-    if (!V::Space::try_load_line(view.line(view.rank(), bank_of(epoch), source, slot), epoch, pack, seen))
-      return source;
+struct LlMissing {
+  V view;
+  std::uint32_t epoch;
+  std::uint32_t last;
+  std::uint32_t first, step;
+  int count;
+
+  NL_FN void operator()(FaultRecord& fault) const {
+    fault.expected = epoch;
+    fault.seen = epoch;
+    for (int i = 0; i < count; ++i) {
+      const std::uint32_t own = first + static_cast<std::uint32_t>(i) * step;
+      if (i > 0 && own > last) break;
+      fault.slot = own < last ? own : last;
+      for (int source = 0; source < view.nranks(); ++source) {
+        exec::Pack pack;
+        if (source == view.rank()) continue;
+        if (!V::Space::try_load_line(view.line(view.rank(), bank_of(epoch), source, fault.slot), epoch, pack,
+                                     fault.seen)) {
+          fault.peer = source;
+          return;
+        }
+      }
+    }
   }
-  return -1;
-}
+};
 
 }  // namespace nearlight::protocol

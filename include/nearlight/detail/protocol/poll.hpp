@@ -11,16 +11,18 @@
 namespace nearlight::protocol {
 
 // Looks at the abort word and the clock; `ok` means: go on. The clock starts at the first look, so a wait
-// that is short never reads it.
+// that is short never reads it. Without a branch of one thread alone: threads in lockstep stay so, and the
+// compiler can see it.
 template <exec::ExecSpace S>
 NL_FN Wait check_limits(const Control<S>& control, std::uint64_t& started_ns) {
-  if (control.abort != nullptr &&
-      S::template load<exec::Order::relaxed, exec::Scope::system>(*control.abort) != 0) {
-    return Wait::aborted;
+  bool aborted = false;
+  if (control.abort != nullptr) {
+    aborted = S::template load<exec::Order::relaxed, exec::Scope::system>(*control.abort) != 0;
   }
   const std::uint64_t now_ns = S::now_ns();
-  if (started_ns == 0) started_ns = now_ns;
-  return now_ns - started_ns >= control.timeout_ns ? Wait::timeout : Wait::ok;
+  started_ns = started_ns == 0 ? now_ns : started_ns;
+  const bool late = now_ns - started_ns >= control.timeout_ns;
+  return aborted ? Wait::aborted : late ? Wait::timeout : Wait::ok;
 }
 
 // Calls `attempt` until it returns true; looks at the limits after every kPollsPerCheck polls. When one is

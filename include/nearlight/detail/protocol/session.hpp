@@ -57,36 +57,55 @@ class Session {
   NL_FN bool failed() const { return failed_ != 0; }
 
   // The next epoch. From the second on the group first makes sure that all its threads are done with the one
-  // before.
+  // before. No branch of one thread alone is in it: what was loaded before it is not waited for by accident.
   NL_FN std::uint32_t begin_epoch() {
-    if (used_) {
-      coop_.sync();  // [E1]: every read of the epoch before < sync < every store of the next
-      if (touches_wrap<Space>(epoch_)) wrap(view_, coop_, epoch_, failed_ != 0);
-    }
+    if (used_) coop_.sync();  // [E1]: every read of the epoch before < sync < every store of the next
     used_ = true;
     epoch_ = next_epoch<Space>(epoch_);
     return epoch_;
   }
 
+  // After this thread has read all it reads of the epoch.
+  NL_FN void end_epoch() {
+    if (touches_wrap<Space>(epoch_)) wrap(view_, coop_, epoch_, failed_ != 0);
+  }
+
+  // Whether `count` more epochs stay clear of the wrap, so that end_epoch() would do nothing in any of them.
+  NL_FN bool is_far_from_wrap(std::uint64_t count) const {
+    return epoch_ >= kFirstWrapped && epoch_ + count < Space::kLastEpoch - 1;
+  }
+
   // Waits for `attempt` unless the session has failed. On failure `blame` says what was missing:
-  // blame(fault) fills peer, slot, expected, seen.
+  // blame(fault) fills peer, slot, expected, seen. It is copied out of line, so it must hold values, not
+  // references to what should stay in registers.
   template <class Attempt, class Blame>
-  NL_FN bool wait(Attempt&& attempt, Blame&& blame) {
+  NL_FN bool wait(Attempt&& attempt, const Blame& blame) {
     if (failed_ != 0) return false;
-    return poll<Space>(control_, attempt,
-                       [&](Wait limit) { report_fault<Space>(control_, note_failure(limit, blame)); });
+    return poll<Space>(control_, attempt, [&](Wait limit) {
+      failed_ = 1;
+      give_up(control_, &state_.failed, what_is_known(limit), blame);
+    });
   }
   // The same for the threads that run in lockstep with this one: all of them call it and leave it together;
   // when one of them has failed, none waits. A warp that stays together polls faster than one that falls
   // apart.
   template <class Attempt, class Blame>
-  NL_FN bool wait_in_lockstep(Attempt&& attempt, Blame&& blame) {
+  NL_FN bool wait_in_lockstep(Attempt&& attempt, const Blame& blame) {
     if (!Space::all_in_lockstep(failed_ == 0)) return false;
     return poll_in_lockstep<Space>(control_, attempt, [&](Wait limit) {
-      const FaultRecord fault = note_failure(limit, blame);
-      // Those who miss nobody leave the record to those who can name somebody, if there are any.
-      const bool nobody_knows = Space::all_in_lockstep(fault.peer < 0);
-      if (fault.peer >= 0 || nobody_knows) report_fault<Space>(control_, fault);
+      failed_ = 1;
+      give_up_in_lockstep(control_, &state_.failed, what_is_known(limit), blame);
+    });
+  }
+
+  // As wait_in_lockstep, but a thread that fails, now or before, ends here, where the space has ends for it
+  // (S::leave): no path joins the straight one again. The threads that are left no longer sync with it.
+  template <class Attempt, class Blame>
+  NL_FN void wait_or_leave(Attempt&& attempt, const Blame& blame) {
+    if (!Space::all_in_lockstep(failed_ == 0)) Space::leave();
+    poll_in_lockstep<Space>(control_, attempt, [&](Wait limit) {
+      give_up_in_lockstep(control_, &state_.failed, what_is_known(limit), blame);
+      Space::leave();
     });
   }
 
@@ -114,15 +133,13 @@ class Session {
 
   // All threads of the group call it, last. Hands the epoch to the next session.
   NL_FN void close() {
-    if (used_ && touches_wrap<Space>(epoch_)) wrap(view_, coop_, epoch_, failed_ != 0);
     if (coop_.thread_rank() == 0) {
       Space::template store<exec::Order::relaxed, exec::Scope::device>(state_.epoch, epoch_);
     }
   }
 
  private:
-  template <class Blame>
-  NL_FN FaultRecord note_failure(Wait outcome, Blame&& blame) {
+  NL_FN FaultRecord what_is_known(Wait outcome) const {
     FaultRecord fault{};
     fault.kind = static_cast<std::uint32_t>(outcome);
     fault.rank = view_.rank();
@@ -130,10 +147,26 @@ class Session {
     fault.collective = collective_;
     fault.epoch = epoch_;
     fault.region = region_;
-    blame(fault);
-    failed_ = 1;
-    Space::template store<exec::Order::relaxed, exec::Scope::device>(state_.failed, 1u);
     return fault;
+  }
+
+  // Out of line, so that the straight path has neither the code nor its branches: a compiler that cannot see
+  // threads in lockstep come together again checks for it at every vote that follows.
+  template <class Blame>
+  NL_COLD_FN static void give_up(Control<Space> control, typename Space::Word* failed, FaultRecord fault,
+                                 Blame blame) {
+    Space::template store<exec::Order::relaxed, exec::Scope::device>(*failed, 1u);
+    blame(fault);
+    report_fault<Space>(control, fault);
+  }
+  template <class Blame>
+  NL_COLD_FN static void give_up_in_lockstep(Control<Space> control, typename Space::Word* failed,
+                                             FaultRecord fault, Blame blame) {
+    Space::template store<exec::Order::relaxed, exec::Scope::device>(*failed, 1u);
+    blame(fault);
+    // Those who miss nobody leave the record to those who can name somebody, if there are any.
+    const bool nobody_knows = Space::all_in_lockstep(fault.peer < 0);
+    if (fault.peer >= 0 || nobody_knows) report_fault<Space>(control, fault);
   }
 
   // Lines and flags of 2^32 epochs ago would look current again, so each bank is cleared once as numbering
@@ -156,10 +189,9 @@ class Session {
         }
       }
     }
-    // A fence for each side, as the threads of a group stand in for one another: the first for the thread
-    // that heard a peer whose lines another thread will store to, the second for the thread that stores next,
-    // having cleared nothing itself.
-    Space::fence_system();
+    // Of the threads of a group one heard the peer, others cleared, yet another stores next. The sync hands
+    // the clearing to all, then each runs the fence, and the sync that begins the next epoch (or E3) stands
+    // between the fence of the one that heard and the store of the one that is next.
     coop.sync();
     Space::fence_system();
   }

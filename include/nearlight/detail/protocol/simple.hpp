@@ -43,6 +43,22 @@ NL_FN void simple_publish(SessionT& session, std::uint32_t epoch) {
   }
 }
 
+// For the fault record: `source` has not published `epoch`; nobody is named if it has by now.
+template <class S>
+struct SimpleMissing {
+  typename S::Word& flag;
+  int source;
+  std::uint32_t epoch;
+  std::uint32_t chunk;
+
+  NL_FN void operator()(FaultRecord& fault) const {
+    fault.slot = chunk;
+    fault.expected = epoch;
+    fault.seen = S::template load<exec::Order::relaxed, exec::Scope::system>(flag);
+    if (fault.seen != epoch) fault.peer = source;
+  }
+};
+
 // Waits for every other rank's chunk of `epoch`. `chunk` is the index in the message, for the fault record.
 // After it all threads of the group may load the cells, or all of them have failed: then nobody loads, and
 // nobody publishes the next chunk, of which this group would have stored a part only.
@@ -54,18 +70,9 @@ NL_FN void simple_observe(SessionT& session, std::uint32_t epoch, std::uint32_t 
   for (int source = session.coop().thread_rank(); source < view.nranks(); source += session.coop().size()) {
     if (source == view.rank()) continue;
     auto& flag = view.flag(view.rank(), bank_of(epoch), source);
-    std::uint32_t seen = 0;
     session.wait(
-        [&] {
-          seen = S::template load<exec::Order::acquire, exec::Scope::system>(flag);  // [S2]
-          return seen == epoch;
-        },
-        [&](FaultRecord& fault) {
-          fault.peer = source;
-          fault.slot = chunk;
-          fault.expected = epoch;
-          fault.seen = seen;
-        });
+        [&] { return S::template load<exec::Order::acquire, exec::Scope::system>(flag) == epoch; },  // [S2]
+        SimpleMissing<S>{flag, source, epoch, chunk});
   }
   session.sync_failure();  // [F2]
 }
