@@ -61,7 +61,8 @@ NL_FN exec::Pack reduce_in_rank_order(exec::Pack own, const exec::Pack (&got)[kM
 // covers size * kHeld slots a round.
 //
 // kFast: the message fits the slots of all groups together (one round), both buffers take whole packs
-// throughout, and no run of threads in lockstep is without a pack. Then there is no loop and hardly a branch.
+// throughout, and no group and no run of threads in lockstep is without a pack. Then there is no loop and
+// hardly a branch.
 //
 // Everything that does not depend on the epoch or on the input is worked out on construction: a kernel does
 // that while the one before it still runs, and only then opens its session.

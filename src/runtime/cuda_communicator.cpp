@@ -262,10 +262,16 @@ Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size
   args.pinned = shape.pinned ? 1 : 0;
   args.sm = plan.sm.value_or(0);
   args.taken = reinterpret_cast<std::uint32_t*>(args.clocks + clocks.size() - 1);
-  NL_TRY(algorithm::cuda::launch(args, shape, stream));
-  NL_TRY_CUDA(cudaStreamSynchronize(stream));
-  NL_TRY_CUDA(cudaMemcpy(clocks.data(), device_clocks.get(), clock_bytes, cudaMemcpyDeviceToHost));
-  if (control_->has_fault()) return status();
+  const auto run = [&]() -> Status {
+    NL_TRY(algorithm::cuda::launch(args, shape, stream));
+    NL_TRY_CUDA(cudaStreamSynchronize(stream));
+    NL_TRY_CUDA(cudaMemcpy(clocks.data(), device_clocks.get(), clock_bytes, cudaMemcpyDeviceToHost));
+    return status();
+  };
+  const Status outcome = run();
+  // To free may wait for the kernels that run, too: a peer's next one, which may wait for ours.
+  device_clocks.reset();
+  NL_TRY(agree(*exchange_, outcome, Deadline::after(timeout_)));
   if (shape.pinned && clocks.back() == 0) {
     return failure(Code::invalid_usage, "plan: no CTA landed on SM %u: busy, or there is none of that number",
                    args.sm);

@@ -13,9 +13,11 @@ class DeviceMemory {
  public:
   DeviceMemory() = default;
   DeviceMemory(const DeviceMemory&) = delete;
-  ~DeviceMemory() {
+  ~DeviceMemory() { reset(); }
+  void reset() {
     // Nobody to tell, and the memory is gone either way.
     if (memory_ != nullptr) (void)cudaFree(memory_);
+    memory_ = nullptr;
   }
   Status allocate(std::size_t bytes) { return cuda_status("cudaMalloc", cudaMalloc(&memory_, bytes)); }
   void* get() const { return memory_; }

@@ -32,11 +32,12 @@ Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t 
   const std::uint64_t places =
       reinterpret_cast<std::uintptr_t>(args.send) | reinterpret_cast<std::uintptr_t>(args.recv);
   const std::uint64_t packs = bytes / sizeof(exec::Pack);
-  // The fast kernel has no idle threads: those of the last warp double its last pack, and there is no warp
-  // after it.
-  const bool no_idle_warp = packs % shape.threads == 0 || packs % shape.threads > shape.threads - 32;
-  const bool fast = (bytes | places) % sizeof(exec::Pack) == 0 && no_idle_warp &&
-                    packs <= std::uint64_t{shape.grid} * shape.threads;
+  // The fast kernel has no idle CTA and no idle thread: those of the last warp double its last pack, and
+  // there is no warp after it.
+  const std::uint64_t before_last_cta = std::uint64_t{shape.grid - 1} * shape.threads;
+  const bool none_idle = packs > before_last_cta && packs - before_last_cta <= shape.threads &&
+                         packs - before_last_cta > shape.threads - 32;
+  const bool fast = (bytes | places) % sizeof(exec::Pack) == 0 && none_idle;
   const Kernel kernel =
       pick_type(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant});
   if (kernel == nullptr) {
