@@ -17,6 +17,15 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
+# Tests are compiled often and run once.
+function(nearlight_compile_quickly target)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O1>")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Lets ccache see through precompiled headers.
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>")
+  endif()
+endfunction()
+
 # The headers that nearly every test takes its time over, compiled once for all of them.
 function(nearlight_make_test_headers)
   # A program like those that use them: the compiler wants the same options.
@@ -27,10 +36,7 @@ function(nearlight_make_test_headers)
   target_link_libraries(nearlight_test_headers PRIVATE GTest::gmock GTest::gtest)
   target_precompile_headers(nearlight_test_headers PRIVATE
     <gmock/gmock.h> <gtest/gtest.h> <chrono> <cstdint> <functional> <memory> <string> <thread> <vector>)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # Lets ccache see through them.
-    target_compile_options(nearlight_test_headers PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>")
-  endif()
+  nearlight_compile_quickly(nearlight_test_headers)
 endfunction()
 
 function(nearlight_test name)
@@ -68,9 +74,7 @@ function(nearlight_test name)
     nearlight_make_test_headers()
   endif()
   target_precompile_headers(${target} REUSE_FROM nearlight_test_headers)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>")
-  endif()
+  nearlight_compile_quickly(${target})
 
   gtest_discover_tests(${target}
     TEST_PREFIX "${name}."

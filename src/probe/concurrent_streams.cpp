@@ -9,7 +9,6 @@ namespace nearlight::probe {
 
 namespace {
 
-constexpr std::uint64_t kMeetingLimit_ns = 5'000'000;
 constexpr int kTrials = 16;
 
 Result<Stream> make_stream(int device) {
@@ -19,12 +18,13 @@ Result<Stream> make_stream(int device) {
 }
 
 // When the kernel of each stream started, ns of the GPU's clock. Each waits for the others, up to the limit.
-Result<std::vector<std::uint64_t>> try_out(const std::vector<Stream>& streams, std::uint64_t* memory) {
+Result<std::vector<std::uint64_t>> try_out(const std::vector<Stream>& streams, std::uint64_t* memory,
+                                           std::uint64_t limit_ns) {
   const std::size_t words = streams.size() + 1;
   NL_PROBE_CUDA(cudaMemset(memory, 0, words * sizeof *memory));
   NL_PROBE_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    NL_PROBE_CUDA(gpu::start_meeting(memory, static_cast<std::uint32_t>(streams.size()), kMeetingLimit_ns,
+    NL_PROBE_CUDA(gpu::start_meeting(memory, static_cast<std::uint32_t>(streams.size()), limit_ns,
                                      memory + 1 + i, streams[i].get()));
   }
   for (const Stream& stream : streams) NL_PROBE_CUDA(cudaStreamSynchronize(stream.get()));
@@ -36,7 +36,9 @@ Result<std::vector<std::uint64_t>> try_out(const std::vector<Stream>& streams, s
 
 }  // namespace
 
-Result<std::vector<Stream>> concurrent_streams(int device, int count) {
+Result<std::vector<Stream>> concurrent_streams(int device, int count,
+                                               std::chrono::nanoseconds meeting_limit) {
+  const auto limit_ns = static_cast<std::uint64_t>(meeting_limit.count());
   const DeviceKeeper keeper;
   NL_PROBE_CUDA(cudaSetDevice(device));
   NL_PROBE_CUDA(gpu::load_kernels());
@@ -51,11 +53,11 @@ Result<std::vector<Stream>> concurrent_streams(int device, int count) {
   // Those that came late stay alive until the end: a new stream then gets another queue.
   std::vector<Stream> late;
   for (int trial = 0; trial < kTrials; ++trial) {
-    NL_TRY_ASSIGN(const auto started, try_out(streams, static_cast<std::uint64_t*>(memory)));
+    NL_TRY_ASSIGN(const auto started, try_out(streams, static_cast<std::uint64_t*>(memory), limit_ns));
     const std::uint64_t first = *std::min_element(started.begin(), started.end());
     bool all = true;
     for (std::size_t i = 0; i < streams.size(); ++i) {
-      if (started[i] - first < kMeetingLimit_ns / 2) continue;
+      if (started[i] - first < limit_ns / 2) continue;
       all = false;
       NL_TRY_ASSIGN(auto stream, make_stream(device));
       std::swap(streams[i], stream);

@@ -3,6 +3,7 @@
 // ever, one kernel spinning in front of the other's.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "base/status.hpp"
@@ -11,6 +12,8 @@
 namespace nearlight::probe {
 
 // `count` non-blocking streams of `device`, tried out together. Code::unsupported when no such set was found.
-Result<std::vector<Stream>> concurrent_streams(int device, int count);
+// `meeting_limit`: how long one kernel waits for the others; tools that slow launches down need more of it.
+Result<std::vector<Stream>> concurrent_streams(
+    int device, int count, std::chrono::nanoseconds meeting_limit = std::chrono::milliseconds(5));
 
 }  // namespace nearlight::probe

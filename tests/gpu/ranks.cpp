@@ -168,7 +168,7 @@ Group::Group(const Setup& setup, const runtime::Options& options, std::size_t bu
   bool fine = true;
   for (int device = 0; device < setup.gpus && device < setup.ranks; ++device) {
     const int here = (setup.ranks - device + setup.gpus - 1) / setup.gpus;
-    auto streams = probe::concurrent_streams(device, here);
+    auto streams = probe::concurrent_streams(device, here, patient(std::chrono::milliseconds(5)));
     EXPECT_TRUE(streams.ok()) << streams.status().to_string();
     if (!streams.ok()) return;
     for (int i = 0; i < here; ++i) {
