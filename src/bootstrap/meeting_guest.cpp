@@ -37,7 +37,8 @@ class Guest {
     hello.nranks = party_.nranks;
     hello.pid = ::getpid();
     put_text(hello.key, party_.key);
-    if (say(hello) != 0) return std::optional<Seat>();
+    // That rank 0 has closed is heard below, behind what it said before.
+    static_cast<void>(say(hello));
     for (;;) {
       MeetingWord word{};
       // The board, a line and a pidfd for each rank.
@@ -109,7 +110,7 @@ class Guest {
     if (word.kind == Kind::welcome && taken_in_ && !welcomed_) {
       NL_TRY(sit_down(word, received));
       welcomed_ = true;
-      if (say(MeetingWord::of(Kind::ready)) != 0) return closed();
+      static_cast<void>(say(MeetingWord::of(Kind::ready)));
       return false;
     }
     if (word.kind == Kind::go && welcomed_) return true;

@@ -252,6 +252,13 @@ class Host {
     for (const Guest& guest : guests_) word.pids[guest.rank] = guest.pid;
     for (int r = 0; r < party_.nranks; ++r) created.board.rank(r).pid = word.pids[r];
 
+    for (Guest& guest : guests_) {
+      // hear_end still needs the guest's own.
+      UniqueFd pidfd(::fcntl(guest.pidfd.get(), F_DUPFD_CLOEXEC, 0));
+      if (!pidfd) return system_failure("fcntl(F_DUPFD_CLOEXEC)", errno);
+      seat.pidfds[static_cast<std::size_t>(guest.rank)] = std::move(pidfd);
+    }
+
     for (const Guest& guest : guests_) {
       std::vector<int> fds = {created.memory.get()};
       for (int r = 0; r < party_.nranks; ++r) {
@@ -264,12 +271,6 @@ class Host {
         fds.push_back(std::find_if(guests_.begin(), guests_.end(), of_rank)->pidfd.get());
       }
       NL_TRY(send_welcome(guest, word, fds));
-    }
-    for (Guest& guest : guests_) {
-      // hear_end still needs the guest's own.
-      UniqueFd pidfd(::fcntl(guest.pidfd.get(), F_DUPFD_CLOEXEC, 0));
-      if (!pidfd) return system_failure("fcntl(F_DUPFD_CLOEXEC)", errno);
-      seat.pidfds[static_cast<std::size_t>(guest.rank)] = std::move(pidfd);
     }
     seat.board = std::make_shared<const SharedBoard>(std::move(created.board));
     seat.lines = std::move(lines);

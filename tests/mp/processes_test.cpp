@@ -52,6 +52,14 @@ TEST(SeparateProcesses, RankZeroMayComeLast) {
   expect_all_right(ranks);
 }
 
+// Destroyed, and at once created again under the same key.
+TEST(SeparateProcesses, ComeAgainAndAgain) {
+  const std::string key = fresh_key();
+  std::vector<Spawned> ranks;
+  for (int rank = 0; rank < 3; ++rank) ranks.push_back(start(rank, 3, key, "cycles"));
+  expect_all_right(ranks);
+}
+
 TEST(SeparateProcesses, TorchrunsVariablesAreTaken) {
   std::vector<Spawned> ranks;
   for (const char* rank : {"0", "1"}) {

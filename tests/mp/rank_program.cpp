@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/job.hpp"
@@ -52,6 +54,28 @@ int reduce_some(runtime::Communicator& comm) {
   return 0;
 }
 
+// Nothing holds the ranks together but the meetings: one is in the next while others still destroy the last.
+int cycle(const bootstrap::Job& job, std::chrono::milliseconds limit) {
+  std::mt19937 random(static_cast<unsigned>(job.rank));
+  runtime::Options options;
+  options.timeout = limit;
+  options.create_timeout = limit;
+  for (int i = 0; i < 50; ++i) {
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 4 == 0 ? random() % 40'000 : 0));
+    auto exchange = bootstrap::join_process_group({job.rank, job.nranks, job.key}, Deadline::after(limit));
+    if (!exchange.ok()) return failed("meeting", exchange.status());
+    const auto comm = runtime::create_host(std::move(*exchange), options);
+    if (!comm.ok()) return failed("create_host", comm.status());
+    // Another value each time, so that what a late rank sends to the last group is not taken for this one's.
+    std::int32_t value = 100 * i + job.rank;
+    const Status status = (*comm)->all_reduce(&value, &value, 1, DataType::i32, ReduceOp::sum, nullptr);
+    if (!status.ok()) return failed("all_reduce", status);
+    if (value != job.nranks * 100 * i + job.nranks * (job.nranks - 1) / 2) return 4;
+  }
+  std::printf("all right\n");
+  return 0;
+}
+
 }  // namespace
 
 int rank_main(int argc, char** argv) {
@@ -66,6 +90,7 @@ int rank_main(int argc, char** argv) {
   if (!job.ok()) return failed("find_job", job.status());
   std::printf("rank %d of %d; %s\n", job->rank, job->nranks, job->source.c_str());
   const auto limit = milliseconds(3, 60'000);
+  if (mode == "cycles") return cycle(*job, limit);
   const auto exchange =
       bootstrap::join_process_group({job->rank, job->nranks, job->key}, Deadline::after(limit));
   if (!exchange.ok()) return failed("meeting", exchange.status());

@@ -17,7 +17,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::fresh_key;
-using test::kSlowDown;
 
 // Every rank gathers a number of the group's; true when all saw all of them.
 void expect_together(const std::vector<Joined>& group, int number) {
@@ -277,7 +276,7 @@ TEST(MeetingOfProcesses, LackOfDescriptorsInRankZeroFailsAll) {
     });
     const pid_t poor_pid = poor.pid();
     // Where rank 0 cannot even take this rank in, nobody is told: it waits for a rank 0 that can.
-    const auto here = join_process_group({1, 2, key}, Deadline::after_ms(kSlowDown * 1000));
+    const auto here = join_process_group({1, 2, key}, Deadline::after_ms(2000));
     const int other = poor.end();
     if (here.ok()) {
       EXPECT_EQ(other, 0);

@@ -229,6 +229,30 @@ TEST(Strangers, AHostThatBreaksTheRulesIsAnError) {
   expect_failed(join_one_that_answers(short_board, seconds(60)), Code::internal_error, {"board", "0 bytes"});
 }
 
+// A rank 0 that gives up after it has handed everything out, and is gone before this rank can answer: why it
+// did is heard all the same.
+TEST(Strangers, WhatWasSaidBeforeTheEndIsHeard) {
+  for (int round = 0; round < 50; ++round) {
+    const std::string key = fresh_key();
+    const UniqueFd listener = occupy(meeting_name(key));
+    std::thread host([&] {
+      const auto created = SharedBoard::create(2);
+      ASSERT_TRUE(created.ok());
+      const int memory = created->memory.get();
+      const int fds[5] = {memory, memory, memory, memory, memory};
+      MeetingWord word = MeetingWord::of(Kind::welcome);
+      word.pids[0] = word.pids[1] = ::getpid();
+      const UniqueFd guest(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      say(guest, MeetingWord::of(Kind::waiting).bytes());
+      EXPECT_EQ(send_message(guest.get(), word.bytes(), fds), 0);
+      say(guest, MeetingWord::telling(Kind::refused, failure(Code::unsupported, "because")).bytes());
+    });
+    const auto joined = join_process_group({1, 2, key}, patience());
+    host.join();
+    expect_failed(joined, Code::unsupported, {"because"});
+  }
+}
+
 // A rank 0 that cannot get its name, because who has it does not answer, says who that is.
 TEST(Strangers, RankZeroNamesWhoHasItsName) {
   const std::string key = fresh_key();
