@@ -56,6 +56,11 @@ int info_command(const InfoOptions& options) {
               facts.compiler.c_str(), facts.cuda_compiler.empty() ? "no" : facts.cuda_compiler.c_str(),
               facts.nccl_headers.c_str());
   std::printf("processor  %s\n", facts.cpu.c_str());
+  if (facts.place_problem.empty()) {
+    std::printf("process    %s\n", facts.place.c_str());
+  } else {
+    std::printf("process    no rank: %s\n", facts.place_problem.c_str());
+  }
 
   std::printf("\nbackends\n");
   for (const BackendFact& backend : facts.backends) {

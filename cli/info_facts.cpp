@@ -6,6 +6,7 @@
 
 #include <nearlight/build_info.hpp>
 #include "base/types.hpp"
+#include "bootstrap/job.hpp"
 #include "cli/bench/options.hpp"
 #include "cli/machine.hpp"
 #include "cli/peers/mpi_launch.hpp"
@@ -48,7 +49,7 @@ std::vector<BackendFact> backends_of(const InfoFacts& facts, const std::string& 
   const bool pair = facts.gpus.first_pair().first >= 0;
   backends.push_back({"cuda_vmm", gpus > 0,
                       gpus == 0 ? no_gpu
-                      : pair    ? "GPUs that reach each other, one process; several ranks on a GPU"
+                      : pair    ? "GPUs that reach each other, one process or several; several ranks on a GPU"
                                 : "several ranks on one GPU; no two GPUs here reach each other"});
   BackendFact nccl{"nccl_window", false, ""};
   if (gpus == 0) {
@@ -65,6 +66,16 @@ std::vector<BackendFact> backends_of(const InfoFacts& facts, const std::string& 
   return backends;
 }
 
+void look_at_job(InfoFacts& facts) {
+  const auto job = bootstrap::find_job();
+  if (!job.ok()) {
+    facts.place_problem = job.status().text();
+    return;
+  }
+  facts.place = "rank " + std::to_string(job->rank) + " of " + std::to_string(job->nranks) + ", key \"" +
+                job->key + "\"; " + job->source;
+}
+
 }  // namespace
 
 InfoFacts gather_info() {
@@ -75,6 +86,7 @@ InfoFacts gather_info() {
   facts.compiler = build_info::compiler;
   facts.cuda_compiler = build_info::cuda_compiler;
   facts.cpu = cpu_name();
+  look_at_job(facts);
   facts.gpus = probe::gpu_facts();
   const peers::NcclLook nccl = peers::look_at_nccl();
   facts.nccl_headers = nccl.headers;

@@ -28,6 +28,8 @@ struct InfoFacts {
   std::string cuda_compiler;  // "": built without CUDA
   std::string nccl_headers;   // "2.28.9", "no"
   std::string cpu;
+  std::string place;          // which rank of which group this process would be
+  std::string place_problem;  // "": none; else why it cannot be told
   std::vector<BackendFact> backends;
   probe::GpuFacts gpus;
   std::string nccl_path, nccl_version;  // "": none would be used

@@ -49,6 +49,8 @@ std::string info_json(const InfoFacts& facts) {
                    {"cuda", or_null(facts.cuda_compiler)},
                    {"nccl_headers", facts.nccl_headers == "no" ? Json() : Json(facts.nccl_headers)}};
   json["cpu"] = facts.cpu;
+  json["place"] = or_null(facts.place);
+  json["place_problem"] = or_null(facts.place_problem);
   json["backends"] = Json::array();
   for (const BackendFact& backend : facts.backends) {
     json["backends"].push_back(

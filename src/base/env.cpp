@@ -7,9 +7,8 @@
 
 namespace nearlight {
 
-Result<std::optional<std::int64_t>> env_integer(const char* name, std::int64_t lowest, std::int64_t highest) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) return std::optional<std::int64_t>();
+Result<std::int64_t> env_integer_of(const char* name, const char* text, std::int64_t lowest,
+                                    std::int64_t highest) {
   const std::string_view view(text);
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
@@ -18,6 +17,13 @@ Result<std::optional<std::int64_t>> env_integer(const char* name, std::int64_t l
                    "%s is \"%s\"; it takes a whole number from %" PRId64 " to %" PRId64, name, text, lowest,
                    highest);
   }
+  return value;
+}
+
+Result<std::optional<std::int64_t>> env_integer(const char* name, std::int64_t lowest, std::int64_t highest) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr) return std::optional<std::int64_t>();
+  NL_TRY_ASSIGN(const std::int64_t value, env_integer_of(name, text, lowest, highest));
   return std::optional<std::int64_t>(value);
 }
 

@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +12,8 @@
 #include <cstring>
 #include <utility>
 
-#include "bootstrap/fork_exchange.hpp"
+#include "bootstrap/board_exchange.hpp"
+#include "bootstrap/pidfd.hpp"
 #include "bootstrap/shared_board.hpp"
 
 namespace nearlight::bootstrap {
@@ -43,8 +43,7 @@ class Children {
   }
   // After the last fork, so that no child inherits a pidfd.
   void watch() {
-    for (Child& child : children_)
-      child.fd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+    for (Child& child : children_) child.fd = open_pidfd(child.pid);
   }
   int running() const {
     return static_cast<int>(
@@ -111,7 +110,8 @@ class Children {
       BoardRank& state = board_.rank(static_cast<int>(r));
       state.end_signal = child.end.signal;
       state.end_code = child.end.exit_code;
-      state.dead.store(1, std::memory_order_release);  // pairs with the acquire load in the ranks' waits
+      state.dead.store(BoardRank::kEndedSoAndSo,
+                       std::memory_order_release);  // pairs with the acquire load in the ranks' waits
       board_.ring();
     }
     return {};
@@ -148,13 +148,14 @@ bool pass_gate(const SharedBoard& board, Deadline deadline) {
 }
 
 // The life of a child. An exception that leaves the body ends it by SIGABRT, which the parent sees.
-[[noreturn]] void run_child(const SharedBoard& board, std::vector<FdLine> lines, int rank, pid_t parent,
-                            const std::function<int(Exchange&)>& body, Deadline deadline) noexcept {
+[[noreturn]] void run_child(const std::shared_ptr<const SharedBoard>& board, std::vector<FdLine> lines,
+                            int rank, pid_t parent, const std::function<int(Exchange&)>& body,
+                            Deadline deadline) noexcept {
   int exit_code = 127;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have died before that took effect.
-  if (::getppid() == parent && pass_gate(board, deadline)) {
-    ForkExchange exchange(board, std::move(lines), rank);
+  if (::getppid() == parent && pass_gate(*board, deadline)) {
+    BoardExchange exchange(board, std::move(lines), rank);
     exit_code = body(exchange);
   }
   std::fflush(nullptr);
@@ -190,9 +191,11 @@ Result<ForkOutcome> run_forked(int nranks, const std::function<int(Exchange&)>& 
   if (!body) return failure(Code::invalid_argument, "body: empty");
   const Deadline deadline = Deadline::after(options.time_limit);
 
-  NL_TRY_ASSIGN(const SharedBoard board, SharedBoard::create(nranks));
+  NL_TRY_ASSIGN(SharedBoard::Created created, SharedBoard::create(nranks));
+  created.memory.reset();  // the children inherit the mapping
+  const auto board = std::make_shared<const SharedBoard>(std::move(created.board));
   NL_TRY_ASSIGN(std::vector<FdLine> lines, make_fd_lines(nranks));
-  Children children(board);
+  Children children(*board);
   std::fflush(nullptr);  // else each child would write what is buffered once more
   const pid_t parent = ::getpid();
   for (int rank = 0; rank < nranks; ++rank) {
@@ -200,12 +203,12 @@ Result<ForkOutcome> run_forked(int nranks, const std::function<int(Exchange&)>& 
     if (pid < 0) return system_failure("fork of rank " + std::to_string(rank), errno);
     if (pid == 0) run_child(board, std::move(lines), rank, parent, body, deadline);
     children.add(pid);
-    board.rank(rank).pid = pid;
+    board->rank(rank).pid = pid;
   }
   lines.clear();
   children.watch();
-  board.header().gate.store(1, std::memory_order_release);  // pairs with pass_gate: the pids are there
-  board.ring();
+  board->header().gate.store(1, std::memory_order_release);  // pairs with pass_gate: the pids are there
+  board->ring();
   if (options.on_started) options.on_started(children.pids());
 
   if (Status ended = children.wait(deadline); !ended.ok()) {

@@ -1,15 +1,17 @@
-// The memory that the processes of a fork group share: who has arrived, what it brought, who is gone. Only
+// The memory that the processes of a group share: who has arrived, what it brought, who is gone. Only
 // lock-free atomics, so that a process may be killed at any instruction without holding up the others.
 #pragma once
 
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/deadline.hpp"
 #include "base/status.hpp"
+#include "base/unique_fd.hpp"
 
 namespace nearlight::bootstrap {
 
@@ -29,11 +31,13 @@ struct alignas(64) BoardRank {
   // 1: the rank's Exchange was destroyed (its process may go on). Release after its last arrival, acquire in
   // the wait.
   std::atomic<std::uint32_t> left;
-  // 1: the parent has seen the process end; `end` says how. Release after `end`, acquire in the wait.
+  // kEndedSoAndSo: the parent has seen the process end; end_signal and end_code say how. kEnded: a peer has.
+  // Release after those two, acquire in the wait.
+  static constexpr std::uint32_t kEndedSoAndSo = 1, kEnded = 2;
   std::atomic<std::uint32_t> dead;
   std::int32_t end_signal;  // 0: by exit
   std::int32_t end_code;
-  pid_t pid;          // written before the gate opens
+  pid_t pid;          // written before the ranks begin
   char failure[200];  // this rank's text for the others, see first_failure
 };
 
@@ -48,10 +52,16 @@ struct BoardHeader {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
 
-// A mapping that children inherit. Not copyable; unmapped in each process that destroys it.
+inline constexpr int kMaxBoardRanks = 64;
+
+// A mapping that children inherit, and others attach to. Not copyable; unmapped in each process that destroys
+// it.
 class SharedBoard {
  public:
-  static Result<SharedBoard> create(int nranks);
+  struct Created;
+  static Result<Created> create(int nranks);
+  // Maps what another process created for as many ranks; Code::internal_error when it has another size.
+  static Result<SharedBoard> attach(int memory, int nranks);
   SharedBoard(SharedBoard&& other) noexcept;
   SharedBoard& operator=(SharedBoard&&) = delete;
   ~SharedBoard();
@@ -70,19 +80,29 @@ class SharedBoard {
 
   // Wakes everyone who waits for the bell.
   void ring() const;
-  // Sleeps while the bell still has the value `seen`, no longer than a slice of time and the deadline. May
-  // wake early.
-  void wait_for_bell(std::uint32_t seen, Deadline deadline) const;
+  // Sleeps while the bell still has the value `seen`, no longer than `slice` and the deadline. May wake
+  // early. The usual slice only guards against a process that was killed between a store and its ring.
+  static constexpr std::chrono::milliseconds kSlice{100};
+  void wait_for_bell(std::uint32_t seen, Deadline deadline, std::chrono::milliseconds slice = kSlice) const;
 
  private:
   static constexpr std::size_t kHeaderBytes = 64;
   static_assert(sizeof(BoardHeader) <= kHeaderBytes && kHeaderBytes % alignof(BoardRank) == 0);
+  static std::size_t bytes_for(int nranks) {
+    return kHeaderBytes + offset_of_rank(nranks) + static_cast<std::size_t>(nranks) * 2 * sizeof(BoardSlot);
+  }
+  static Result<SharedBoard> map(int memory, int nranks);
   static std::size_t offset_of_rank(int r) { return static_cast<std::size_t>(r) * sizeof(BoardRank); }
 
   SharedBoard(char* base, std::size_t bytes, int nranks) : base_(base), bytes_(bytes), nranks_(nranks) {}
   char* base_;
   std::size_t bytes_;
   int nranks_;
+};
+
+struct SharedBoard::Created {
+  SharedBoard board;
+  UniqueFd memory;  // to be attached to; the board itself needs it no more
 };
 
 }  // namespace nearlight::bootstrap

@@ -34,6 +34,7 @@ Result<CudaDriver> load() {
   NL_TRY(fetch(driver.get_error_name, "cuGetErrorName", 6000));
   NL_TRY(fetch(driver.get_error_string, "cuGetErrorString", 6000));
   NL_TRY(fetch(driver.device_get_attribute, "cuDeviceGetAttribute", 2000));
+  NL_TRY(fetch(driver.device_get_uuid, "cuDeviceGetUuid", 11040));
   NL_TRY(fetch(driver.primary_context_retain, "cuDevicePrimaryCtxRetain", 7000));
   NL_TRY(fetch(driver.primary_context_release, "cuDevicePrimaryCtxRelease", 11000));
   NL_TRY(fetch(driver.context_push, "cuCtxPushCurrent", 4000));
@@ -46,6 +47,8 @@ Result<CudaDriver> load() {
   NL_TRY(fetch(driver.mem_map, "cuMemMap", 10020));
   NL_TRY(fetch(driver.mem_unmap, "cuMemUnmap", 10020));
   NL_TRY(fetch(driver.mem_set_access, "cuMemSetAccess", 10020));
+  NL_TRY(fetch(driver.mem_export, "cuMemExportToShareableHandle", 10020));
+  NL_TRY(fetch(driver.mem_import, "cuMemImportFromShareableHandle", 10020));
   return driver;
 }
 

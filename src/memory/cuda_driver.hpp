@@ -14,6 +14,7 @@ struct CudaDriver {
   PFN_cuGetErrorName_v6000 get_error_name;
   PFN_cuGetErrorString_v6000 get_error_string;
   PFN_cuDeviceGetAttribute_v2000 device_get_attribute;
+  PFN_cuDeviceGetUuid_v11040 device_get_uuid;
   PFN_cuDevicePrimaryCtxRetain_v7000 primary_context_retain;
   PFN_cuDevicePrimaryCtxRelease_v11000 primary_context_release;
   PFN_cuCtxPushCurrent_v4000 context_push;
@@ -26,6 +27,8 @@ struct CudaDriver {
   PFN_cuMemMap_v10020 mem_map;
   PFN_cuMemUnmap_v10020 mem_unmap;
   PFN_cuMemSetAccess_v10020 mem_set_access;
+  PFN_cuMemExportToShareableHandle_v10020 mem_export;
+  PFN_cuMemImportFromShareableHandle_v10020 mem_import;
 
   // The table, fetched on the first call. Code::unsupported with the reason when there is no driver, or one
   // that is too old.

@@ -24,6 +24,13 @@ Result<std::unique_ptr<Communicator>> create_host(Exchange& exchange, const Opti
 Result<std::unique_ptr<Communicator>> create_cuda_local(std::unique_ptr<Exchange> exchange, int device,
                                                         const Options& options = {});
 
+// GPU ranks in processes of their own, on one host (bootstrap/process_group.hpp); only where the memory comes
+// from differs. `device` is this process's number of its GPU; a process need not see the others' GPUs. Ranks
+// that share a GPU take turns on it, some milliseconds each, so that every operation waits for the next turn:
+// of use for tests only. A rank whose process ends is noticed at once.
+Result<std::unique_ptr<Communicator>> create_cuda_processes(std::unique_ptr<Exchange> exchange, int device,
+                                                            const Options& options = {});
+
 // Attaches to an NCCL communicator (NCCL 2.28.9), whose ranks must all be in one NVLink domain. The
 // communicator stays the caller's and must outlive this one. Two ranks on one GPU are refused, naming both.
 Result<std::unique_ptr<Communicator>> create_cuda_nccl(ncclComm* comm, const Options& options = {});

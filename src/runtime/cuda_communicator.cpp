@@ -1,5 +1,7 @@
 #include "runtime/cuda_communicator.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -118,13 +120,25 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   NL_TRY(agree(*exchange, prepare(), deadline));
   const std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
   NL_TRY_ASSIGN(comm->heap_, make_heap(context, *exchange, device, bytes, deadline));
+  Status watching;
+  const auto processes = exchange->processes();
+  const auto is_other = [](pid_t process) { return process != ::getpid(); };
+  if (std::any_of(processes.begin(), processes.end(), is_other)) {
+    auto watch = PeerWatch::start(processes, comm->rank_, [raw = comm.get()](int peer, pid_t pid) {
+      raw->stop(failure(Code::remote_error, "rank %d: its process %d has ended", peer, static_cast<int>(pid)),
+                peer);
+    });
+    watching = watch.status();
+    if (watch.ok()) comm->watch_ = std::move(*watch);
+  }
   // Nobody leaves before all are ready: a fast rank's first store must find the others' memory zeroed.
-  NL_TRY(agree(*exchange, {}, deadline));
+  NL_TRY(agree(*exchange, watching, deadline));
   comm->exchange_ = std::move(exchange);
   return std::unique_ptr<Communicator>(std::move(comm));
 }
 
 CudaCommunicator::~CudaCommunicator() {
+  watch_.reset();
   // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
   // failure to do so means that the device is unusable; there is nobody left to tell.
   if (control_ != nullptr && heap_ != nullptr) (void)control_->close(regions_).ok();
@@ -300,20 +314,31 @@ std::optional<Fault> CudaCommunicator::fault() const {
     Fault fault;
     fault.status = stop_reason_;
     fault.rank = rank_;
+    fault.peer = stop_peer_;
     return fault;
   }
   Status reason;
+  int gone = -1;
   {
     const std::lock_guard lock(reason_mutex_);
     reason = stop_reason_;
+    gone = stop_peer_;
   }
-  return describe(*control_->record(), reason, timeout_);
+  Fault fault = describe(*control_->record(), reason, timeout_);
+  // A wait that was ended because a peer is gone may have been for another one.
+  if (fault.status.code() == Code::remote_error) fault.peer = gone;
+  return fault;
 }
 
-void CudaCommunicator::abort() {
+void CudaCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank_), -1); }
+
+void CudaCommunicator::stop(Status reason, int peer) {
   {
     const std::lock_guard lock(reason_mutex_);
-    if (stop_reason_.ok()) stop_reason_ = failure(Code::aborted, "rank %d was told to stop", rank_);
+    if (stop_reason_.ok()) {
+      stop_reason_ = std::move(reason);
+      stop_peer_ = peer;
+    }
   }
   stopped_.store(true, std::memory_order_relaxed);
   control_->set_abort();

@@ -12,6 +12,7 @@
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_control.hpp"
 #include "runtime/kernel_loop.hpp"
+#include "runtime/peer_watch.hpp"
 
 namespace nearlight::runtime {
 
@@ -46,6 +47,8 @@ class CudaCommunicator final : public Communicator {
 
  private:
   CudaCommunicator() = default;
+  // `peer`: the one that is gone, or -1.
+  void stop(Status reason, int peer);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   Result<algorithm::cuda::LaunchShape> shape_of(std::size_t count, DataType type, ReduceOp op,
                                                 const CallOptions& options) const;
@@ -63,7 +66,9 @@ class CudaCommunicator final : public Communicator {
   std::shared_ptr<CudaControl> control_;
   std::atomic<bool> stopped_{false};  // abort() was called
   mutable std::mutex reason_mutex_;
-  Status stop_reason_;  // why the abort word was set on purpose; guarded by reason_mutex_
+  Status stop_reason_;                // why the abort word was set on purpose; guarded by reason_mutex_
+  int stop_peer_ = -1;                // whose end that was; likewise
+  std::unique_ptr<PeerWatch> watch_;  // last: its thread uses the others
 };
 
 }  // namespace nearlight::runtime

@@ -90,6 +90,20 @@ TEST(Program, InfoTellsWhatThereIsAndWhyNot) {
   }
 }
 
+TEST(Program, InfoTellsWhichRankThisIs) {
+  EXPECT_THAT(run_program("info", 120, kNoGpu).out, HasSubstr("process    no rank: "));
+  const std::string under_mpi =
+      " OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=77";
+  EXPECT_THAT(run_program("info", 120, kNoGpu + under_mpi).out,
+              HasSubstr("process    rank 1 of 2, key \"openmpi/77\"; rank, nranks and key from Open MPI: "
+                        "OMPI_COMM_WORLD_RANK=1, "));
+  const Ran half = run_program("info --json", 120, std::string(kNoGpu) + " WORLD_SIZE=2");
+  const auto json = nlohmann::json::parse(half.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << half.out;
+  EXPECT_TRUE(json.at("place").is_null());
+  EXPECT_THAT(json.at("place_problem"), HasSubstr("RANK is not set"));
+}
+
 TEST(Program, InfoAsJson) {
   const Ran ran = run_program("info --json", 120, kNoGpu);
   ASSERT_EQ(ran.exit_code, cli::kExitOk);

@@ -1,6 +1,9 @@
 #include "tests/support/ranks.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -8,6 +11,7 @@
 
 #include "bootstrap/fork_group.hpp"
 #include "bootstrap/in_process.hpp"
+#include "bootstrap/process_group.hpp"
 #include "runtime/create.hpp"
 
 namespace nearlight::test {
@@ -42,6 +46,22 @@ void run_one(Exchange& exchange, const std::function<void(Exchange&, Problems&)>
   report.finished = true;
 }
 
+std::string run_met(int nranks, const std::function<void(Exchange&, Problems&)>& body) {
+  std::vector<Report> reports(static_cast<std::size_t>(nranks));
+  const std::string key = fresh_key();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < nranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Report& report = reports[static_cast<std::size_t>(rank)];
+      auto exchange = bootstrap::join_process_group({rank, nranks, key}, Deadline::after_ms(60'000));
+      if (exchange.ok()) return run_one(**exchange, body, report);
+      std::strncpy(report.text, exchange.status().to_string().c_str(), sizeof report.text - 1);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return join(reports, nullptr, 0);
+}
+
 std::string run_threads(int nranks, const std::function<void(Exchange&, Problems&)>& body) {
   std::vector<Report> reports(static_cast<std::size_t>(nranks));
   auto exchanges = bootstrap::make_in_process_group(nranks);
@@ -74,7 +94,15 @@ std::string run_processes(int nranks, const std::function<void(Exchange&, Proble
 
 std::string run_ranks(Kind kind, int nranks, const std::function<void(Exchange&, Problems&)>& body,
                       const RunOptions& options, std::uint32_t may_die) {
-  return kind == Kind::threads ? run_threads(nranks, body) : run_processes(nranks, body, options, may_die);
+  switch (kind) {
+    case Kind::threads:
+      return run_threads(nranks, body);
+    case Kind::processes:
+      return run_processes(nranks, body, options, may_die);
+    case Kind::met:
+      return run_met(nranks, body);
+  }
+  return "no such kind of rank";
 }
 
 std::string run_communicators(Kind kind, int nranks, const runtime::Options& options,
@@ -86,6 +114,11 @@ std::string run_communicators(Kind kind, int nranks, const runtime::Options& opt
     // Nobody leaves before all are done: a process that ends makes the others' communicators fail.
     meet(exchange, problems);
   });
+}
+
+std::string fresh_key() {
+  static std::atomic<int> count{0};
+  return "test-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
 }
 
 runtime::Options patient() {

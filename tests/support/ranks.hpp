@@ -30,8 +30,11 @@ inline constexpr int kSlowDown = 4;
 inline constexpr int kSlowDown = 1;
 #endif
 
-enum class Kind { threads, processes };
-inline const char* name_of(Kind kind) { return kind == Kind::threads ? "threads" : "processes"; }
+// met: threads that met as separate processes do (bootstrap/process_group.hpp).
+enum class Kind { threads, processes, met };
+inline const char* name_of(Kind kind) {
+  return kind == Kind::threads ? "threads" : kind == Kind::processes ? "processes" : "met";
+}
 
 struct RunOptions {
   // A safety net: processes still running after it are killed. Never what a test measures.
@@ -45,6 +48,9 @@ struct RunOptions {
 // `may_die`.
 std::string run_ranks(Kind kind, int nranks, const std::function<void(Exchange&, Problems&)>& body,
                       const RunOptions& options = {}, std::uint32_t may_die = 0);
+
+// A key that no other test meets under at the same time.
+std::string fresh_key();
 
 // The same on communicators created by create_host.
 std::string run_communicators(Kind kind, int nranks, const runtime::Options& options,

@@ -1,4 +1,4 @@
-// What every Exchange promises, for threads and for processes.
+// What every Exchange promises, for threads, for forked processes and for ranks that met.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ class ExchangeOf : public testing::TestWithParam<Kind> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Ranks, ExchangeOf, testing::Values(Kind::threads, Kind::processes),
+INSTANTIATE_TEST_SUITE_P(Ranks, ExchangeOf, testing::Values(Kind::threads, Kind::processes, Kind::met),
                          [](const auto& kind) { return std::string(name_of(kind.param)); });
 
 // For calls that are expected to succeed.

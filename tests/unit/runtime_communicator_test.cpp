@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "bootstrap/in_process.hpp"
+#include "bootstrap/process_group.hpp"
 #include "runtime/create.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -135,10 +136,26 @@ TEST(CudaCommunicator, WithoutAGpuIsRefusedWithAReason) {
               comm.status().code() == Code::invalid_argument)
       << comm.status().to_string();
   EXPECT_FALSE(comm.status().text().empty());
+  const auto join = [] { return bootstrap::join_process_group({0, 1, "alone"}, Deadline::after_ms(60'000)); };
+  const auto met = create_cuda_processes(std::move(join()).value(), 1'000'000);
+  EXPECT_EQ(met.status().code(), comm.status().code()) << met.status().to_string();
   const auto attached = create_cuda_nccl(nullptr);
   ASSERT_FALSE(attached.ok());
   EXPECT_FALSE(attached.status().text().empty());
 }
+
+#if NEARLIGHT_HAS_CUDA
+// Each of the two says which of them is meant.
+TEST(CudaCommunicator, AnExchangeOfTheOtherKindIsNamed) {
+  const auto local = create_cuda_local(
+      std::move(bootstrap::join_process_group({0, 1, "alone"}, Deadline::after_ms(60'000))).value(), 0);
+  EXPECT_EQ(local.status().code(), Code::invalid_argument) << local.status().to_string();
+  EXPECT_NE(local.status().text().find("create_cuda_processes"), std::string::npos);
+  const auto processes = create_cuda_processes(std::move(bootstrap::make_in_process_group(1)[0]), 0);
+  EXPECT_EQ(processes.status().code(), Code::invalid_argument) << processes.status().to_string();
+  EXPECT_NE(processes.status().text().find("create_cuda_local"), std::string::npos);
+}
+#endif
 
 }  // namespace
 }  // namespace nearlight::runtime

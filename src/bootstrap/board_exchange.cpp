@@ -1,4 +1,4 @@
-#include "bootstrap/fork_exchange.hpp"
+#include "bootstrap/board_exchange.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <utility>
+
+#include "bootstrap/fd_message.hpp"
+#include "bootstrap/pidfd.hpp"
 
 namespace nearlight::bootstrap {
 
@@ -40,9 +44,12 @@ Status wait_for_socket(int fd, short events, const char* what, Deadline deadline
   }
 }
 
+// How soon a rank that waits sees that a peer's process has ended.
+constexpr std::chrono::milliseconds kLookForEnded(5);
+
 }  // namespace
 
-struct ForkExchange::Mine {
+struct BoardExchange::Mine {
   std::uint32_t kind;
   std::uint64_t total_bytes = 0;
   int root = 0;
@@ -62,8 +69,9 @@ Result<std::vector<FdLine>> make_fd_lines(int nranks) {
   return lines;
 }
 
-ForkExchange::ForkExchange(const SharedBoard& board, std::vector<FdLine> lines, int rank)
-    : board_(board), lines_(std::move(lines)), rank_(rank) {
+BoardExchange::BoardExchange(std::shared_ptr<const SharedBoard> board, std::vector<FdLine> lines, int rank,
+                             std::vector<UniqueFd> pidfds)
+    : board_(std::move(board)), lines_(std::move(lines)), rank_(rank), pidfds_(std::move(pidfds)) {
   for (int r = 0; r < nranks(); ++r) {
     FdLine& line = lines_[static_cast<std::size_t>(r)];
     // With its own send end closed here, a rank's line dies with the rank.
@@ -71,19 +79,19 @@ ForkExchange::ForkExchange(const SharedBoard& board, std::vector<FdLine> lines, 
   }
 }
 
-ForkExchange::~ForkExchange() {
-  board_.rank(rank_).left.store(1, std::memory_order_release);
-  board_.ring();
+BoardExchange::~BoardExchange() {
+  board_->rank(rank_).left.store(1, std::memory_order_release);
+  board_->ring();
 }
 
-std::vector<pid_t> ForkExchange::processes() const {
+std::vector<pid_t> BoardExchange::processes() const {
   std::vector<pid_t> pids;
-  for (int r = 0; r < nranks(); ++r) pids.push_back(board_.rank(r).pid);
+  for (int r = 0; r < nranks(); ++r) pids.push_back(board_->rank(r).pid);
   return pids;
 }
 
-Status ForkExchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
-                                Deadline deadline) {
+Status BoardExchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                                 Deadline deadline) {
   if (all.size() != mine.size() * static_cast<std::size_t>(nranks())) {
     return fail(failure(Code::invalid_argument, "all: %zu bytes for %d ranks of %zu bytes", all.size(),
                         nranks(), mine.size()));
@@ -101,9 +109,9 @@ Status ForkExchange::all_gather(std::span<const std::byte> mine, std::span<std::
   return {};
 }
 
-Status ForkExchange::barrier(Deadline deadline) { return round({.kind = kBarrier}, {}, deadline); }
+Status BoardExchange::barrier(Deadline deadline) { return round({.kind = kBarrier}, {}, deadline); }
 
-Result<UniqueFd> ForkExchange::share_fd(int fd, int root, Deadline deadline) {
+Result<UniqueFd> BoardExchange::share_fd(int fd, int root, Deadline deadline) {
   if (root < 0 || root >= nranks()) {
     return fail(failure(Code::invalid_argument, "root: %d is no rank of %d", root, nranks()));
   }
@@ -142,75 +150,49 @@ Result<UniqueFd> ForkExchange::share_fd(int fd, int root, Deadline deadline) {
   return mine;
 }
 
-Status ForkExchange::send_to_all(int fd, Deadline deadline) const {
+Status BoardExchange::send_to_all(int fd, Deadline deadline) const {
   for (int peer = 0; peer < nranks(); ++peer) {
     if (peer == rank_) continue;
     const int line = lines_[static_cast<std::size_t>(peer)].send.get();
-    char byte = 0;
-    iovec data{.iov_base = &byte, .iov_len = 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    while (::sendmsg(line, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EPIPE || errno == ECONNRESET) {
+    const std::byte data{};
+    int error = 0;
+    while ((error = send_message(line, std::span(&data, 1), std::span(&fd, 1))) != 0) {
+      if (error == EPIPE || error == ECONNRESET) {
+        mark_the_ended();
         NL_TRY(end_of(peer, "share_fd"));
         return failure(Code::remote_error, "share_fd: rank %d has closed its line", peer);
       }
-      if (errno != EAGAIN) {
-        return system_failure("share_fd: sendmsg to rank " + std::to_string(peer), errno);
-      }
+      if (error != EAGAIN) return system_failure("share_fd: sendmsg to rank " + std::to_string(peer), error);
       NL_TRY(wait_for_socket(line, POLLOUT, ("the line to rank " + std::to_string(peer)).c_str(), deadline));
     }
   }
   return {};
 }
 
-Result<UniqueFd> ForkExchange::receive_fd(Deadline deadline) const {
+Result<UniqueFd> BoardExchange::receive_fd(Deadline deadline) const {
   const int line = lines_[static_cast<std::size_t>(rank_)].receive.get();
-  char byte = 0;
-  iovec data{.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t length;
-  while ((length = ::recvmsg(line, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0) {
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN) return system_failure("share_fd: recvmsg", errno);
-    NL_TRY(wait_for_socket(line, POLLIN, "this rank's line", deadline));
+  std::byte data{};
+  for (;;) {
+    ReceivedMessage received = receive_message(line, std::span(&data, 1), 1);
+    if (received.error == EAGAIN) {
+      NL_TRY(wait_for_socket(line, POLLIN, "this rank's line", deadline));
+      continue;
+    }
+    if (received.error != 0) return system_failure("share_fd: recvmsg", received.error);
+    if (received.fds_cut) {
+      return failure(Code::system_error,
+                     "share_fd: recvmsg: the descriptor was cut off (limit of open files?)");
+    }
+    if (received.bytes != 1 || received.fds.size() != 1)
+      return failure(Code::internal_error, "share_fd: recvmsg brought no descriptor");
+    return std::move(received.fds[0]);
   }
-  UniqueFd fd;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    if (header->cmsg_len < CMSG_LEN(sizeof(int))) continue;
-    int number = -1;
-    std::memcpy(&number, CMSG_DATA(header), sizeof number);
-    fd = UniqueFd(number);
-  }
-  // The kernel drops a descriptor that does not fit under this process's limit and says so here.
-  if ((message.msg_flags & MSG_CTRUNC) != 0) {
-    return failure(Code::system_error,
-                   "share_fd: recvmsg: the descriptor was cut off (limit of open files?)");
-  }
-  if (length != 1 || !fd) return failure(Code::internal_error, "share_fd: recvmsg brought no descriptor");
-  return fd;
 }
 
-Status ForkExchange::round(const Mine& mine, std::span<const std::byte> data, Deadline deadline) {
+Status BoardExchange::round(const Mine& mine, std::span<const std::byte> data, Deadline deadline) {
   if (!failed_.ok()) return failed_;
   if (Status peers = peers_failure(); !peers.ok()) return fail(std::move(peers));
-  BoardSlot& slot = board_.slot(rank_, round_);
+  BoardSlot& slot = board_->slot(rank_, round_);
   slot.kind = mine.kind;
   slot.root = mine.root;
   slot.error = mine.error;
@@ -218,23 +200,24 @@ Status ForkExchange::round(const Mine& mine, std::span<const std::byte> data, De
   if (!data.empty()) std::memcpy(slot.data, data.data(), data.size());
   ++round_;
   // Release: the slot comes before its announcement. Pairs with the acquire load in wait_for_all.
-  board_.rank(rank_).arrived.store(round_, std::memory_order_release);
-  board_.ring();
+  board_->rank(rank_).arrived.store(round_, std::memory_order_release);
+  board_->ring();
   if (Status waited = wait_for_all(mine.kind, deadline); !waited.ok()) return fail(std::move(waited));
   if (Status same = compare_slots(); !same.ok()) return fail(std::move(same));
   return {};
 }
 
-Status ForkExchange::wait_for_all(std::uint32_t kind, Deadline deadline) {
+Status BoardExchange::wait_for_all(std::uint32_t kind, Deadline deadline) {
   for (;;) {
     // The bell first: what changes after this load changes the bell, and the sleep below then ends at once.
-    const std::uint32_t bell = board_.header().bell.load(std::memory_order_acquire);
+    const std::uint32_t bell = board_->header().bell.load(std::memory_order_acquire);
+    mark_the_ended();
     std::string missing;
     Status gone;
     for (int peer = 0; peer < nranks(); ++peer) {
       // Its end before its arrival: a rank that arrived and then ended has arrived.
       Status end = end_of(peer, name_of(kind));
-      if (board_.rank(peer).arrived.load(std::memory_order_acquire) >= round_) continue;
+      if (board_->rank(peer).arrived.load(std::memory_order_acquire) >= round_) continue;
       missing += (missing.empty() ? "" : ", ") + std::to_string(peer);
       if (gone.ok()) gone = std::move(end);
     }
@@ -245,11 +228,12 @@ Status ForkExchange::wait_for_all(std::uint32_t kind, Deadline deadline) {
     if (deadline.passed()) {
       return failure(Code::timeout, "%s: no answer in time from rank(s) %s", name_of(kind), missing.c_str());
     }
-    board_.wait_for_bell(bell, deadline);
+    // Nobody rings for a process that ends unless a parent watches it.
+    board_->wait_for_bell(bell, deadline, pidfds_.empty() ? SharedBoard::kSlice : kLookForEnded);
   }
 }
 
-Status ForkExchange::compare_slots() const {
+Status BoardExchange::compare_slots() const {
   const BoardSlot& first = last_slot(0);
   for (int r = 1; r < nranks(); ++r) {
     const BoardSlot& slot = last_slot(r);
@@ -270,7 +254,7 @@ Status ForkExchange::compare_slots() const {
   return {};
 }
 
-Status ForkExchange::first_error(const char* what) const {
+Status BoardExchange::first_error(const char* what) const {
   for (int r = 0; r < nranks(); ++r) {
     const int error = last_slot(r).error;
     if (error != 0) return system_failure("share_fd: rank " + std::to_string(r) + " " + what, error);
@@ -278,9 +262,22 @@ Status ForkExchange::first_error(const char* what) const {
   return {};
 }
 
-Status ForkExchange::end_of(int peer, const char* what) const {
-  const BoardRank& state = board_.rank(peer);
-  if (state.dead.load(std::memory_order_acquire) != 0) {
+void BoardExchange::mark_the_ended() const {
+  for (std::size_t peer = 0; peer < pidfds_.size(); ++peer) {
+    if (!pidfds_[peer] || !has_ended(pidfds_[peer])) continue;
+    std::uint32_t running = 0;
+    // Release: nothing is told with it, but it takes the place of the parent's store.
+    board_->rank(static_cast<int>(peer))
+        .dead.compare_exchange_strong(running, BoardRank::kEnded, std::memory_order_release);
+  }
+}
+
+Status BoardExchange::end_of(int peer, const char* what) const {
+  const BoardRank& state = board_->rank(peer);
+  const std::uint32_t dead = state.dead.load(std::memory_order_acquire);
+  if (dead == BoardRank::kEnded)
+    return failure(Code::remote_error, "%s: rank %d (process %d) has ended", what, peer, state.pid);
+  if (dead != 0) {
     if (state.end_signal != 0) {
       return failure(Code::remote_error, "%s: rank %d (process %d) was ended by signal %d", what, peer,
                      state.pid, state.end_signal);
@@ -294,22 +291,22 @@ Status ForkExchange::end_of(int peer, const char* what) const {
   return {};
 }
 
-Status ForkExchange::peers_failure() const {
-  const std::uint32_t first = board_.header().first_failure.load(std::memory_order_acquire);
+Status BoardExchange::peers_failure() const {
+  const std::uint32_t first = board_->header().first_failure.load(std::memory_order_acquire);
   if (first == 0) return {};
   const int peer = static_cast<int>(first) - 1;
-  return failure(Code::remote_error, "rank %d gave up: %s", peer, board_.rank(peer).failure);
+  return failure(Code::remote_error, "rank %d gave up: %s", peer, board_->rank(peer).failure);
 }
 
-Status ForkExchange::fail(Status why) {
+Status BoardExchange::fail(Status why) {
   if (!failed_.ok()) return failed_;
   failed_ = std::move(why);
-  BoardRank& mine = board_.rank(rank_);
+  BoardRank& mine = board_->rank(rank_);
   std::snprintf(mine.failure, sizeof mine.failure, "%s", failed_.text().c_str());
   std::uint32_t none = 0;
-  if (board_.header().first_failure.compare_exchange_strong(none, static_cast<std::uint32_t>(rank_) + 1,
-                                                            std::memory_order_acq_rel)) {
-    board_.ring();
+  if (board_->header().first_failure.compare_exchange_strong(none, static_cast<std::uint32_t>(rank_) + 1,
+                                                             std::memory_order_acq_rel)) {
+    board_->ring();
   }
   return failed_;
 }
