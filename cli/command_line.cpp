@@ -69,9 +69,11 @@ void describe_sizes(CLI::App& app, BenchOptions& options) {
 
 void describe_operation(CLI::App& app, BenchOptions& options) {
   add(app, "-d,--datatype", options.type, parse_data_type,
-      "float, bfloat16, int32 [float, or the workload's]")
+      std::string(data_type_names()) + " [float, or the workload's]")
       ->type_name("TYPE");
-  add(app, "-o,--op", options.op, parse_reduce_op, "sum, max [sum]")->type_name("OP");
+  add(app, "-o,--op", options.op, parse_reduce_op,
+      std::string(reduce_op_names()) + " (mulsum: each rank's own factor first) [sum]")
+      ->type_name("OP");
   app.add_option("-n,--iters", options.samples, "samples per size [1000; 10000 with --percentiles]");
   app.add_option("-w,--warmup_iters", options.warmup, "samples before each turn that do not count [5]");
   app.add_option("-m,--agg_iters", options.chain,
@@ -99,9 +101,9 @@ void describe_ranks(CLI::App& app, BenchOptions& options) {
 
 void describe_measuring(CLI::App& app, BenchOptions& options) {
   add(app, "--mode", options.mode, parse_mode,
-      "kernel: many operations in one kernel; graph: a captured chain, replayed; eager: from call to "
-      "completion "
-      "[graph on a GPU, eager on a CPU]")
+      std::string("kernel: many operations in one kernel (") + algorithm::kOwnCode +
+          "); graph: a captured chain, replayed; eager: from call to completion [graph on a GPU, eager on a "
+          "CPU]")
       ->type_name("MODE");
   app.add_option_function<std::size_t>(
       "-G,--cudagraph",

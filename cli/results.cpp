@@ -33,18 +33,6 @@ std::optional<Mode> parse_mode(std::string_view text) {
   return std::nullopt;
 }
 
-const char* short_name_of(DataType type) {
-  switch (type) {
-    case DataType::i32:
-      return "i32";
-    case DataType::f32:
-      return "f32";
-    case DataType::bf16:
-      return "bf16";
-  }
-  return "invalid";
-}
-
 Floors floors_of(const probe::SolReport& report) {
   Floors floors;
   floors.l2rtt_us = report.l2rtt_us;

@@ -23,9 +23,6 @@ enum class Mode { kernel, graph, eager };
 const char* name_of(Mode mode);
 std::optional<Mode> parse_mode(std::string_view text);
 
-// As written in result files and workloads: "i32", "f32", "bf16".
-const char* short_name_of(DataType type);
-
 // Names of collectives in result files.
 inline constexpr std::string_view kCollectives[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
                                                     "reduce",     "all_to_all", "send_recv",      "barrier"};
@@ -57,7 +54,7 @@ struct ResultRow {
   std::string collective = "all_reduce";
   std::uint64_t bytes = 0;  // nccl-tests' "size": of the whole buffer
   std::string dtype;        // short_name_of
-  std::string op;           // "sum", "max"; "none" where the collective reduces nothing
+  std::string op;           // "sum", "max", ... (name_of); "none" where the collective reduces nothing
   int ranks = 0;
   Mode mode = Mode::graph;
   int chain = 1;          // operations a sample spans

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kDtypes[] = {"i8",   "u8",  "i32", "u32",    "i64",    "u64", "f16",
                                         "bf16", "f32", "f64", "f8e4m3", "f8e5m2", "none"};
-constexpr std::string_view kOps[] = {"sum", "prod", "max", "min", "avg", "none"};
+constexpr std::string_view kOps[] = {"sum", "prod", "max", "min", "avg", "mulsum", "none"};
 constexpr double kLongestUs = 1e9;        // a sample of a quarter of an hour is a mistake
 constexpr double kRatioTolerance = 0.01;  // of ratios recomputed from rounded times
 

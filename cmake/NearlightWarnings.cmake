@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Warnings, language level and sanitizers for own code. All of it is private to a target: nothing
+# Warnings, language level, floating-point rules and sanitizers for own code. All of it is private to a target: nothing
 # reaches a user who links nearlight.
 
 set(nearlight_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wundef -Wvla)
@@ -10,6 +10,8 @@ endif()
 function(nearlight_own_code target)
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:${nearlight_warnings}>"
+    # A product is rounded before it is added, as on the GPU and whatever the CPU has an instruction for.
+    "$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>"
     # CMake 3.25 does not know nvcc's C++20.
     "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>"
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler=-Wall,-Wextra>")

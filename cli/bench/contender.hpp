@@ -18,7 +18,7 @@ struct Operation {
   void* recv = nullptr;
   std::size_t count = 0;
   DataType type = DataType::f32;
-  ReduceOp op = ReduceOp::sum;
+  Reduction op = ReduceOp::sum;
 };
 
 // How an implementation does an operation, as far as it tells.
@@ -49,7 +49,7 @@ class Contender {
   // afterwards.
   virtual void abandon() {}
   virtual Choice choice(std::size_t count, DataType type, ReduceOp op) const = 0;
-  // How often a bfloat16 sum may be rounded on its way (see reference.hpp).
+  // How often a sum of a small float type may be rounded on its way (see reference.hpp).
   virtual int roundings() const = 0;
 
   // Kernel mode: us.size() samples of `chain` operations each, all inside one kernel; the time of one

@@ -138,7 +138,7 @@ Status Engine::measure_case(const Case& what, bool in_place, const Plan& plan, s
                    contender.choice(what.count, what.type, what.op)});
     char* const recv = buffers_[i].recv + kGuardBytes;
     const Operation operation{in_place ? recv : buffers_[i].send + kGuardBytes, recv, what.count, what.type,
-                              what.op};
+                              reduction_of(what.type, what.op, meeting_.rank())};
     lanes.push_back({contender, operation, out.back(), nullptr});
   }
   // `out` has room for all of them: the lanes' references stay good.
@@ -205,7 +205,7 @@ Status Engine::prepare_buffers(Lane& lane, std::uint64_t seed) {
   const std::span image = std::span(image_).first(bytes + 2 * kGuardBytes);
   const std::span data = image.subspan(kGuardBytes, bytes);
   fill_guard(image);
-  fill_input(data, what.type, seed, meeting_.rank());
+  fill_input(data, what.type, what.op, seed, meeting_.rank());
   // const_cast: the engine owns the buffers; the contender must not write to `send`.
   char* const send = static_cast<char*>(const_cast<void*>(lane.operation.send)) - kGuardBytes;
   NL_TRY(place_.write(send, image));
@@ -245,7 +245,7 @@ Status Engine::check_buffers(Lane& lane, std::uint64_t seed) {
   check_guards("output");
   if (!in_place) {
     NL_TRY(place_.read(image, static_cast<const char*>(lane.operation.send) - kGuardBytes));
-    const Verdict unchanged = compare_input(data, what.type, seed, meeting_.rank());
+    const Verdict unchanged = compare_input(data, what.type, what.op, seed, meeting_.rank());
     note(unchanged.wrong, unchanged.first);
     check_guards("input");
   }

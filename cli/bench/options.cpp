@@ -8,6 +8,8 @@ namespace nearlight::bench {
 
 namespace {
 constexpr std::string_view kPeers[] = {"nccl", "nccl_sym", "openmpi"};
+
+bool mpi_has(DataType type) { return is_integer(type) || type == DataType::f32 || type == DataType::f64; }
 }  // namespace
 
 const char* name_of(Backend backend) {
@@ -116,6 +118,11 @@ Status validate(const BenchOptions& options) {
   if (options.mode == cli::Mode::kernel) {
     if (!options.against.empty())
       return bad("--against: no peer has operations inside a kernel (--mode kernel)");
+    if (const DataType type = options.type.value_or(DataType::f32);
+        !algorithm::has_own_code(type, options.op)) {
+      return failure(Code::invalid_argument, "--mode kernel: not for -d %s -o %s; there are kernels for %s",
+                     name_of(type), name_of(options.op), algorithm::kOwnCode);
+    }
   }
   if (options.backend == Backend::host) {
     if (options.mode && *options.mode != cli::Mode::eager)
@@ -128,8 +135,19 @@ Status validate(const BenchOptions& options) {
       return bad("--against openmpi: a peer of --backend host");
     }
     if (has("nccl") || has("nccl_sym")) return bad("--against: openmpi runs on the CPU, NCCL on GPUs");
-    if (options.type == DataType::bf16)
-      return bad("-d bfloat16: MPI has no such type, so --against openmpi cannot run it");
+    if (options.type && !mpi_has(*options.type)) {
+      return failure(Code::invalid_argument,
+                     "-d %s: MPI has no such type, so --against openmpi cannot run it",
+                     name_of(*options.type));
+    }
+    if (options.op == ReduceOp::avg || options.op == ReduceOp::premul_sum) {
+      return failure(Code::invalid_argument,
+                     "-o %s: MPI has no such operator, so --against openmpi cannot run it",
+                     name_of(options.op));
+    }
+  }
+  if ((has("nccl") || has("nccl_sym")) && options.op == ReduceOp::premul_sum) {
+    return bad("-o mulsum: runs without --against");
   }
   return {};
 }
@@ -151,12 +169,12 @@ Result<std::vector<Case>> cases_of(const BenchOptions& options) {
       return failure(Code::invalid_argument, "--tp %d: the workload '%s' is not described for it",
                      *options.tp, workload.name.c_str());
     }
-    if (workload.dtype == DataType::bf16 && !options.type && has_peer(options, "openmpi")) {
-      return failure(Code::invalid_argument,
-                     "--workload %s: its type is bfloat16, which MPI does not have; -d float gives --against "
-                     "openmpi something "
-                     "to run",
-                     options.workload.c_str());
+    if (!mpi_has(workload.dtype) && !options.type && has_peer(options, "openmpi")) {
+      return failure(
+          Code::invalid_argument,
+          "--workload %s: its type is %s, which MPI does not have; -d float gives --against openmpi "
+          "something to run",
+          options.workload.c_str(), name_of(workload.dtype));
     }
     for (const cli::WorkloadSize& size : cli::sizes_of(workload)) {
       cases.push_back({size.count, options.type.value_or(workload.dtype), options.op});

@@ -41,7 +41,7 @@ std::vector<cli::ResultRow> rows_of(const std::vector<Measured>& measured, const
     if (!summary.ok()) continue;
     cli::ResultRow row;
     row.bytes = entry.what.bytes();
-    row.dtype = cli::short_name_of(entry.what.type);
+    row.dtype = short_name_of(entry.what.type);
     row.op = name_of(entry.what.op);
     row.ranks = setting.ranks;
     row.mode = mode;

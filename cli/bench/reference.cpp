@@ -1,7 +1,6 @@
 #include "cli/bench/reference.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -21,33 +20,168 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ x >> 31;
 }
 
-std::uint32_t random_bits(std::uint64_t seed, int rank, std::size_t index) {
+std::uint64_t random_bits(std::uint64_t seed, int rank, std::size_t index) {
   const std::uint64_t at =
       seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(rank + 1) * 0xd1b54a32d192ed03u;
-  return static_cast<std::uint32_t>(mix(at + index) >> 32);
+  return mix(at + index);
 }
 
-std::int32_t int_value(std::uint32_t bits) { return static_cast<std::int32_t>(bits); }
-// 20 bits, a multiple of 2^-16 in [-8, 8).
-float float_value(std::uint32_t bits) {
-  return static_cast<float>(static_cast<std::int32_t>(bits >> 12) - (1 << 19)) * 0x1p-16f;
+// Of a float type: bits of the mantissa, and the exponent of the smallest normal number.
+struct Format {
+  int mantissa_bits, smallest_exponent;
+};
+Format format_of(DataType type) {
+  switch (type) {
+    case DataType::f16:
+      return {10, -14};
+    case DataType::bf16:
+      return {7, -126};
+    case DataType::f8e4m3:
+      return {3, -6};
+    case DataType::f8e5m2:
+      return {2, -14};
+    case DataType::f64:
+      return {52, -1022};
+    default:
+      return {23, -126};
+  }
 }
-// The storage of +-[1, 2).
-std::uint16_t bf16_bits(std::uint32_t bits) {
-  return static_cast<std::uint16_t>(0x3f80u | (bits & 0x7fu) | (bits & 0x80u) << 8);
-}
-float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
-// Nearest even; `value` is exact and finite.
-std::uint16_t to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+bool is_small(DataType type) { return size_of(type) < 4; }
+
+std::uint64_t low_bits(std::uint64_t bits, std::size_t bytes) {
+  return bytes == 8 ? bits : bits & ((std::uint64_t{1} << 8 * bytes) - 1);
 }
 
-template <class T>
-T load(std::span<const std::byte> from, std::size_t index) {
-  T value;
-  std::memcpy(&value, from.data() + index * sizeof value, sizeof value);
-  return value;
+// A finite number that the type holds exactly, as its bits.
+std::uint64_t encode(DataType type, double value) {
+  const Format format = format_of(type);
+  const std::uint64_t sign = std::signbit(value) ? std::uint64_t{1} << (8 * size_of(type) - 1) : 0;
+  const double magnitude = std::fabs(value);
+  const int exponent =
+      magnitude == 0 ? format.smallest_exponent : std::max(std::ilogb(magnitude), format.smallest_exponent);
+  // The hidden bit of a normal number adds one to the exponent's field.
+  const auto mantissa = static_cast<std::uint64_t>(std::ldexp(magnitude, format.mantissa_bits - exponent));
+  const auto field = static_cast<std::uint64_t>(exponent - format.smallest_exponent);
+  return sign | ((field << format.mantissa_bits) + mantissa);
+}
+
+// To the nearest number of the type, of two the even one; `value` is finite and not too large.
+double rounded(DataType type, double value) {
+  if (type == DataType::f64) return value;
+  const auto single = static_cast<double>(static_cast<float>(value));
+  if (type == DataType::f32 || single == 0) return single;
+  const Format format = format_of(type);
+  const double unit =
+      std::ldexp(1.0, std::max(std::ilogb(single), format.smallest_exponent) - format.mantissa_bits);
+  return std::nearbyint(single / unit) * unit;
+}
+
+double float_value(DataType type, ReduceOp op, std::uint64_t random) {
+  const double sign = (random & 1) != 0 ? -1.0 : 1.0;
+  if (op == ReduceOp::prod) return sign * std::ldexp(1.0, static_cast<int>((random >> 8) % 3) - 1);
+  if (!is_small(type)) {
+    return std::ldexp(static_cast<double>(static_cast<std::int64_t>(random >> 44) - (1 << 19)), -16);
+  }
+  const int bits = format_of(type).mantissa_bits;
+  return sign * (1.0 + std::ldexp(static_cast<double>(random >> 8 & ((1u << bits) - 1)), -bits));
+}
+
+std::uint64_t input_bits(DataType type, ReduceOp op, std::uint64_t seed, int rank, std::size_t index) {
+  const std::uint64_t random = random_bits(seed, rank, index);
+  if (is_integer(type)) return low_bits(random, size_of(type));
+  return encode(type, float_value(type, op, random));
+}
+
+// Integers with their sign.
+double to_double(DataType type, std::uint64_t bits) {
+  switch (type) {
+    case DataType::i8:
+      return static_cast<std::int8_t>(bits);
+    case DataType::i32:
+      return static_cast<std::int32_t>(bits);
+    case DataType::i64:
+      return static_cast<double>(static_cast<std::int64_t>(bits));
+    case DataType::u8:
+    case DataType::u32:
+    case DataType::u64:
+      return static_cast<double>(bits);
+    default:
+      break;
+  }
+  const Format format = format_of(type);
+  const std::uint64_t sign = std::uint64_t{1} << (8 * size_of(type) - 1), code = bits & ~sign;
+  const auto field = static_cast<int>(code >> format.mantissa_bits);
+  const auto mantissa = static_cast<double>(code & ((std::uint64_t{1} << format.mantissa_bits) - 1));
+  const double hidden = field == 0 ? 0 : std::ldexp(1.0, format.mantissa_bits);
+  const int exponent = format.smallest_exponent + std::max(field, 1) - 1;
+  // Infinities and NaNs come out as large numbers: nothing here expects any.
+  return (bits != code ? -1.0 : 1.0) * std::ldexp(hidden + mantissa, exponent - format.mantissa_bits);
+}
+
+double factor_of(int rank) { return rank % 2 == 0 ? 2.0 : 1.0; }
+
+std::uint64_t load(DataType type, std::span<const std::byte> from, std::size_t index) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, from.data() + index * size_of(type), size_of(type));
+  return bits;
+}
+
+bool less(DataType type, std::uint64_t a, std::uint64_t b) {
+  if (type == DataType::i64) return static_cast<std::int64_t>(a) < static_cast<std::int64_t>(b);
+  return type == DataType::u64 ? a < b : to_double(type, a) < to_double(type, b);
+}
+
+std::uint64_t expected_integer(DataType type, ReduceOp op, std::uint64_t seed, int nranks,
+                               std::size_t index) {
+  std::uint64_t result = 0;
+  for (int rank = 0; rank < nranks; ++rank) {
+    std::uint64_t next = input_bits(type, op, seed, rank, index);
+    if (op == ReduceOp::premul_sum) next *= static_cast<std::uint64_t>(factor_of(rank));
+    if (rank == 0) {
+      result = next;
+    } else if (op == ReduceOp::max || op == ReduceOp::min) {
+      if (less(type, result, next) == (op == ReduceOp::max)) result = next;
+    } else {
+      result = op == ReduceOp::prod ? result * next : result + next;
+    }
+    result = low_bits(result, size_of(type));
+  }
+  if (op != ReduceOp::avg) return result;
+  const bool negative =
+      type != DataType::u8 && type != DataType::u32 && type != DataType::u64 && less(type, result, 0);
+  // Towards zero: divided as a magnitude.
+  const std::uint64_t magnitude = low_bits(negative ? std::uint64_t{0} - result : result, size_of(type));
+  const std::uint64_t quotient = magnitude / static_cast<std::uint64_t>(nranks);
+  return low_bits(negative ? std::uint64_t{0} - quotient : quotient, size_of(type));
+}
+
+double exact_float(DataType type, ReduceOp op, std::uint64_t seed, int nranks, std::size_t index) {
+  double result = 0;
+  for (int rank = 0; rank < nranks; ++rank) {
+    double next = float_value(type, op, random_bits(seed, rank, index));
+    if (op == ReduceOp::premul_sum) next *= factor_of(rank);
+    if (rank == 0) {
+      result = next;
+    } else if (op == ReduceOp::max || op == ReduceOp::min) {
+      result = op == ReduceOp::max ? std::max(result, next) : std::min(result, next);
+    } else {
+      result = op == ReduceOp::prod ? result * next : result + next;
+    }
+  }
+  return op == ReduceOp::avg ? result / nranks : result;
+}
+
+// How far a float may be off that was rounded more than once: half a unit in the last place of the largest
+// partial result there can be, per rounding after the first. avg may also have multiplied with a reciprocal
+// at every rank.
+double slack_of(DataType type, ReduceOp op, int nranks, int roundings) {
+  const bool adds = op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum;
+  if (roundings <= 1 || !adds || (!is_small(type) && op != ReduceOp::avg)) return 0;
+  const double largest = (is_small(type) ? 2.0 : 8.0) * (op == ReduceOp::avg          ? 1
+                                                         : op == ReduceOp::premul_sum ? 2 * nranks
+                                                                                      : nranks);
+  const int steps = op == ReduceOp::avg ? 2 * roundings : roundings - 1;
+  return steps * std::ldexp(1.0, std::ilogb(largest) - format_of(type).mantissa_bits - 1);
 }
 
 std::string describe(std::size_t index, double expected, double got) {
@@ -56,94 +190,24 @@ std::string describe(std::size_t index, double expected, double got) {
   return text;
 }
 
-struct Counter {
-  Verdict verdict;
-  void miss(std::size_t index, double expected, double got) {
-    if (verdict.wrong++ == 0) verdict.first = describe(index, expected, got);
-  }
-};
-
-Verdict compare_i32(std::span<const std::byte> result, ReduceOp op, std::uint64_t seed, int nranks) {
-  Counter counter;
-  for (std::size_t i = 0; i < result.size() / sizeof(std::int32_t); ++i) {
-    std::uint32_t expected = random_bits(seed, 0, i);
-    for (int rank = 1; rank < nranks; ++rank) {
-      const std::uint32_t other = random_bits(seed, rank, i);
-      if (op == ReduceOp::sum) {
-        expected += other;  // wraps
-      } else {
-        expected = static_cast<std::uint32_t>(std::max(int_value(expected), int_value(other)));
-      }
-    }
-    const auto got = load<std::int32_t>(result, i);
-    if (got != int_value(expected)) counter.miss(i, int_value(expected), got);
-  }
-  return counter.verdict;
-}
-
-Verdict compare_f32(std::span<const std::byte> result, ReduceOp op, std::uint64_t seed, int nranks) {
-  Counter counter;
-  for (std::size_t i = 0; i < result.size() / sizeof(float); ++i) {
-    double expected = float_value(random_bits(seed, 0, i));
-    for (int rank = 1; rank < nranks; ++rank) {
-      const double other = float_value(random_bits(seed, rank, i));
-      expected = op == ReduceOp::sum ? expected + other : std::max(expected, other);
-    }
-    const auto got = load<float>(result, i);
-    if (!(got == expected)) counter.miss(i, expected, got);
-  }
-  return counter.verdict;
-}
-
-Verdict compare_bf16(std::span<const std::byte> result, ReduceOp op, std::uint64_t seed, int nranks,
-                     int roundings) {
-  Counter counter;
-  // Half a unit in the last place of the largest partial sum there can be, per rounding after the first.
-  const double slack = (roundings - 1) * std::ldexp(1.0, std::ilogb(2.0 * nranks) - 8);
-  for (std::size_t i = 0; i < result.size() / sizeof(std::uint16_t); ++i) {
-    double sum = from_bf16(bf16_bits(random_bits(seed, 0, i)));
-    for (int rank = 1; rank < nranks; ++rank) {
-      const double other = from_bf16(bf16_bits(random_bits(seed, rank, i)));
-      sum = op == ReduceOp::sum ? sum + other : std::max(sum, other);
-    }
-    const double expected = from_bf16(to_bf16(static_cast<float>(sum)));
-    const double got = from_bf16(load<std::uint16_t>(result, i));
-    const bool right = op == ReduceOp::sum ? std::abs(got - expected) <= slack : got == expected;
-    if (!right) counter.miss(i, expected, got);
-  }
-  return counter.verdict;
-}
-
 }  // namespace
 
-double input_value(DataType type, std::uint64_t seed, int rank, std::size_t index) {
-  const std::uint32_t bits = random_bits(seed, rank, index);
-  switch (type) {
-    case DataType::i32:
-      return int_value(bits);
-    case DataType::f32:
-      return float_value(bits);
-    case DataType::bf16:
-      return from_bf16(bf16_bits(bits));
-  }
-  return 0;
+double input_value(DataType type, ReduceOp op, std::uint64_t seed, int rank, std::size_t index) {
+  return to_double(type, input_bits(type, op, seed, rank, index));
 }
 
-void fill_input(std::span<std::byte> out, DataType type, std::uint64_t seed, int rank) {
-  const auto fill = [&](auto make) {
-    using T = decltype(make(0u));
-    for (std::size_t i = 0; i < out.size() / sizeof(T); ++i) {
-      const T value = make(random_bits(seed, rank, i));
-      std::memcpy(out.data() + i * sizeof value, &value, sizeof value);
-    }
-  };
-  switch (type) {
-    case DataType::i32:
-      return fill(int_value);
-    case DataType::f32:
-      return fill(float_value);
-    case DataType::bf16:
-      return fill(bf16_bits);
+Reduction reduction_of(DataType type, ReduceOp op, int rank) {
+  if (op != ReduceOp::premul_sum) return op;
+  const std::uint64_t factor =
+      is_integer(type) ? static_cast<std::uint64_t>(factor_of(rank)) : encode(type, factor_of(rank));
+  return Reduction::premul_sum(type, &factor);
+}
+
+void fill_input(std::span<std::byte> out, DataType type, ReduceOp op, std::uint64_t seed, int rank) {
+  const std::size_t size = size_of(type);
+  for (std::size_t i = 0; i < out.size() / size; ++i) {
+    const std::uint64_t bits = input_bits(type, op, seed, rank, i);
+    std::memcpy(out.data() + i * size, &bits, size);
   }
 }
 
@@ -155,44 +219,29 @@ std::size_t changed_guard_bytes(std::span<const std::byte> guard) {
 
 Verdict compare(std::span<const std::byte> result, DataType type, ReduceOp op, std::uint64_t seed, int nranks,
                 int roundings) {
-  switch (type) {
-    case DataType::i32:
-      return compare_i32(result, op, seed, nranks);
-    case DataType::f32:
-      return compare_f32(result, op, seed, nranks);
-    case DataType::bf16:
-      return compare_bf16(result, op, seed, nranks, roundings);
+  Verdict verdict;
+  const double slack = slack_of(type, op, nranks, roundings);
+  for (std::size_t i = 0; i < result.size() / size_of(type); ++i) {
+    const std::uint64_t got = load(type, result, i);
+    const std::uint64_t expected = is_integer(type)
+                                       ? expected_integer(type, op, seed, nranks, i)
+                                       : encode(type, rounded(type, exact_float(type, op, seed, nranks, i)));
+    if (got == expected) continue;
+    const double got_value = to_double(type, got), expected_value = to_double(type, expected);
+    if (std::abs(got_value - expected_value) <= slack && slack > 0) continue;
+    if (verdict.wrong++ == 0) verdict.first = describe(i, expected_value, got_value);
   }
-  return {};
+  return verdict;
 }
 
-Verdict compare_input(std::span<const std::byte> input, DataType type, std::uint64_t seed, int rank) {
-  Counter counter;
-  const std::size_t size = size_of(type);
-  std::byte expected[4];
-  for (std::size_t i = 0; i < input.size() / size; ++i) {
-    const std::uint32_t bits = random_bits(seed, rank, i);
-    switch (type) {
-      case DataType::i32:
-        std::memcpy(expected, &bits, 4);
-        break;
-      case DataType::f32: {
-        const float value = float_value(bits);
-        std::memcpy(expected, &value, 4);
-        break;
-      }
-      case DataType::bf16: {
-        const std::uint16_t value = bf16_bits(bits);
-        std::memcpy(expected, &value, 2);
-        break;
-      }
-    }
-    if (std::memcmp(expected, input.data() + i * size, size) != 0) {
-      if (counter.verdict.wrong++ == 0)
-        counter.verdict.first = "the input's element " + std::to_string(i) + " was changed";
-    }
+Verdict compare_input(std::span<const std::byte> input, DataType type, ReduceOp op, std::uint64_t seed,
+                      int rank) {
+  Verdict verdict;
+  for (std::size_t i = 0; i < input.size() / size_of(type); ++i) {
+    if (load(type, input, i) == input_bits(type, op, seed, rank, i)) continue;
+    if (verdict.wrong++ == 0) verdict.first = "the input's element " + std::to_string(i) + " was changed";
   }
-  return counter.verdict;
+  return verdict;
 }
 
 }  // namespace nearlight::bench

@@ -68,9 +68,12 @@ class NcclContender final : public bench::Contender {
 
   Status all_reduce(const Operation& operation, runtime::Stream stream) override {
     if (comm_->get() == nullptr) return failure(Code::aborted, "the NCCL communicator was aborted");
+    if (operation.op.op == ReduceOp::premul_sum) {
+      return failure(Code::unsupported, "NCCL's pre-multiplied sums are not measured");
+    }
     return nccl().all_reduce(operation.send, operation.recv, operation.count,
-                             static_cast<int>(operation.type), static_cast<int>(operation.op), comm_->get(),
-                             stream);
+                             static_cast<int>(operation.type), static_cast<int>(operation.op.op),
+                             comm_->get(), stream);
   }
   Status failed() const override {
     return comm_->get() != nullptr ? nccl().comm_async_error(comm_->get())
@@ -78,7 +81,7 @@ class NcclContender final : public bench::Contender {
   }
   void abandon() override { comm_->abort(); }
   Choice choice(std::size_t, DataType, ReduceOp) const override { return {"", "", 0, "NCCL does not tell"}; }
-  // Its kernels may add in bfloat16, a rounding a rank.
+  // Its kernels may add in the type itself, a rounding a rank.
   int roundings() const override { return nranks_; }
 
   Result<Buffers> own_buffers(std::size_t bytes) override {

@@ -16,7 +16,11 @@ template <class S, class T>
 class Buffer {
  public:
   // Integer with T's size: the kernels move bits.
-  using Bits = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
+  using Bits = std::conditional_t<
+      sizeof(T) == 1, std::uint8_t,
+      std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                         std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
+  static_assert(sizeof(Bits) == sizeof(T));
   static constexpr std::uint64_t kPerPack = sizeof(exec::Pack) / sizeof(T);
   static constexpr std::uint64_t kPerVec = sizeof(exec::Vec) / sizeof(T);
 

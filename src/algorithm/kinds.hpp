@@ -1,10 +1,24 @@
 // The algorithms and protocols there are, by name.
 #pragma once
 
+#include "base/types.hpp"
+
 namespace nearlight::algorithm {
 
 enum class Algorithm { copy, one_shot };
 enum class Protocol { ll, simple };
+
+// What inference lives on has code made for its one operator; everything else shares code that takes the
+// operator as an argument, one pack a thread, without loops inside a kernel and without test delays.
+constexpr bool has_own_code(DataType type, ReduceOp op) {
+  if (op == ReduceOp::sum) {
+    return type == DataType::f32 || type == DataType::bf16 || type == DataType::f16 || type == DataType::i32;
+  }
+  return op == ReduceOp::max && (type == DataType::f32 || type == DataType::bf16 || type == DataType::i32);
+}
+// The same in words, for error texts and help.
+inline constexpr const char* kOwnCode =
+    "float, bfloat16, int32 and half with sum, float, bfloat16 and int32 with max";
 
 const char* name_of(Algorithm algorithm);
 const char* name_of(Protocol protocol);

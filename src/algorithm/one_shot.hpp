@@ -39,24 +39,6 @@ struct Share {
   std::uint32_t count;
 };
 
-// Reduces own and the others' contributions in rank order; got[i] is the one of other_rank(i, rank). Of two
-// ranks each may begin with its own, where that gives the same bits.
-template <class Math, int kMax>
-NL_FN exec::Pack reduce_in_rank_order(exec::Pack own, const exec::Pack (&got)[kMax - 1], int rank,
-                                      int nranks) {
-  if constexpr (kMax == 2 && Math::kPairsCommute) rank = 0;
-  typename Math::Acc acc = Math::open(rank == 0 ? own : got[0]);
-  NL_UNROLL
-  for (int source = 1; source < kMax; ++source) {
-    if (source >= nranks) break;
-    exec::Pack next = got[source - 1];
-    if (source < kMax - 1 && source < rank) next = got[source];
-    if (source == rank) next = own;
-    Math::add(acc, next);
-  }
-  return Math::close(acc);
-}
-
 // The LL kind. kMax: bound of the number of ranks. kHeld: packs a thread keeps in registers; the group then
 // covers size * kHeld slots a round.
 //
@@ -74,7 +56,7 @@ class OneShotLl {
   // `first_slot`: the slot of the message's first pack; the slots from there on must suffice for width *
   // kHeld packs.
   NL_FN OneShotLl(const V& view, int lane, int width, Share share, const Bufs& input, const Bufs& output,
-                  std::uint32_t first_slot = 0)
+                  std::uint32_t first_slot = 0, const Math& math = {})
       : view_(view),
         first_slot_(first_slot),
         rank_(view.rank()),
@@ -87,6 +69,7 @@ class OneShotLl {
         base_(std::uint64_t{share.index} * span_),
         input_(input),
         output_(output),
+        math_(math),
         slot_(view, 0) {
     place();
   }
@@ -183,7 +166,7 @@ class OneShotLl {
       }
       hooks.at(DelayPoint::after_arrival);
       if (arrived) {
-        const Pack result = reduce_in_rank_order<Math, kMax>(own[0], got[0], rank_, nranks_);
+        const Pack result = reduce_in_rank_order<Math, kMax>(math_, own[0], got[0], rank_, nranks_);
         if constexpr (kFast) {
           V::Space::store_pack(to_.at, result);
         } else {
@@ -193,7 +176,7 @@ class OneShotLl {
         for (int i = 1; i < kHeld; ++i) {
           if (takes_part(i)) {
             output_.store_pack(output_.place_of_pack(base_ + slot(i)),
-                               reduce_in_rank_order<Math, kMax>(own[i], got[i], rank_, nranks_));
+                               reduce_in_rank_order<Math, kMax>(math_, own[i], got[i], rank_, nranks_));
           }
         }
       }
@@ -208,6 +191,7 @@ class OneShotLl {
   std::uint32_t lane_, width_, span_;
   std::uint64_t stride_, packs_, base_;
   Bufs input_, output_;
+  [[no_unique_address]] Math math_;
   protocol::LlSlot<kMax, V> slot_;
   std::uint32_t here_;    // slots of this round
   std::uint32_t active_;  // this thread has one of them, or doubles one
@@ -218,7 +202,7 @@ class OneShotLl {
 // read twice.
 template <class Math, int kMax, class SessionT, class Bufs, class Hooks>
 NL_FN void one_shot_ll_streamed(SessionT& session, Share share, const Bufs& input, const Bufs& output,
-                                const Hooks& hooks) {
+                                const Hooks& hooks, const Math& math) {
   using exec::Pack;
   using V = std::remove_cvref_t<decltype(session.view())>;
   const V& view = session.view();
@@ -247,7 +231,7 @@ NL_FN void one_shot_ll_streamed(SessionT& session, Share share, const Bufs& inpu
       if (slot == lane) hooks.at(DelayPoint::after_arrival);
       const Pack own = input.load_pack(input.place_of_pack(base + slot));
       output.store_pack(output.place_of_pack(base + slot),
-                        reduce_in_rank_order<Math, kMax>(own, got, rank, nranks));
+                        reduce_in_rank_order<Math, kMax>(math, own, got, rank, nranks));
     }
     hooks.at(DelayPoint::after_read);
     session.end_epoch();
@@ -257,19 +241,20 @@ NL_FN void one_shot_ll_streamed(SessionT& session, Share share, const Bufs& inpu
 // kHeld 0: streamed.
 template <class Math, int kMax, int kHeld, class SessionT, class Bufs, class Hooks>
 NL_FN void one_shot_ll(SessionT& session, Share share, const Bufs& input, const Bufs& output,
-                       const Hooks& hooks) {
+                       const Hooks& hooks, const Math& math = {}) {
   if constexpr (kHeld == 0) {
-    one_shot_ll_streamed<Math, kMax>(session, share, input, output, hooks);
+    one_shot_ll_streamed<Math, kMax>(session, share, input, output, hooks, math);
   } else {
     using V = std::remove_cvref_t<decltype(session.view())>;
     OneShotLl<Math, kMax, kHeld, false, V, Bufs> work(session.view(), session.coop().thread_rank(),
-                                                      session.coop().size(), share, input, output);
+                                                      session.coop().size(), share, input, output, 0, math);
     work.run(session, hooks);
   }
 }
 
 // What one_shot_simple may use instead of its loops where a space has better means for long runs than cell by
-// cell: see algorithm/host/bulk.hpp. Here: nothing.
+// cell (see algorithm/host/bulk.hpp): copy() and reduce(), where usable() says that this call may. Here:
+// nothing.
 struct NoBulk {
   static constexpr bool kUsed = false;
 };
@@ -278,7 +263,7 @@ struct NoBulk {
 // first round. kUnroll: vectors a thread has in flight.
 template <class Math, int kMax, int kUnroll, class Bulk = NoBulk, class SessionT, class Bufs, class Hooks>
 NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, const Bufs& output,
-                           const Hooks& hooks) {
+                           const Hooks& hooks, const Math& math = {}, const Bulk& bulk = {}) {
   using exec::Pack;
   using exec::Vec;
   using S = typename SessionT::Space;
@@ -299,7 +284,7 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, co
     // The cells [run_first, run_end) are this thread's in bulk; all threads share those from `loose` on.
     std::uint32_t loose = 0, run_first = 0, run_end = 0;
     if constexpr (Bulk::kUsed) {
-      const std::uint64_t whole = input.whole_vecs() > base ? input.whole_vecs() - base : 0;
+      const std::uint64_t whole = bulk.usable() && input.whole_vecs() > base ? input.whole_vecs() - base : 0;
       loose = whole < here ? static_cast<std::uint32_t>(whole) : here;
       run_first = static_cast<std::uint32_t>(std::uint64_t{loose} * lane / width);
       run_end = static_cast<std::uint32_t>(std::uint64_t{loose} * (lane + 1) / width);
@@ -309,8 +294,8 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, co
         if (run_first < run_end) {
           for (int other = 0; other < nranks - 1; ++other) {
             const int peer = protocol::other_rank(other, rank);
-            Bulk::copy(&view.cell(peer, bank, rank, run_first), input.vec_place(base + run_first),
-                       run_end - run_first);
+            bulk.copy(&view.cell(peer, bank, rank, run_first), input.vec_place(base + run_first),
+                      run_end - run_first);
           }
         }
       }
@@ -340,8 +325,8 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, co
             sources[of] = of == rank ? input.vec_place(base + run_first)
                                      : reinterpret_cast<const char*>(&view.cell(rank, bank, of, run_first));
           }
-          Bulk::reduce(output.vec_place(base + run_first), sources, nranks,
-                       (run_end - run_first) * sizeof(Vec));
+          bulk.reduce(output.vec_place(base + run_first), sources, nranks,
+                      (run_end - run_first) * sizeof(Vec));
         }
       }
       for (std::uint32_t first = loose + lane; first < here; first += width * kUnroll) {
@@ -367,7 +352,8 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, co
             Pack others[kMax - 1];
             NL_UNROLL
             for (int other = 0; other < kMax - 1; ++other) others[other] = got[i][other].pack[half];
-            result.pack[half] = reduce_in_rank_order<Math, kMax>(own[i].pack[half], others, rank, nranks);
+            result.pack[half] =
+                reduce_in_rank_order<Math, kMax>(math, own[i].pack[half], others, rank, nranks);
           }
           output.store_vec(base + cell, result);
         }

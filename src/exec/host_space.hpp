@@ -12,6 +12,7 @@
 
 #include <nearlight/detail/exec/bits.hpp>
 #include <nearlight/detail/exec/concepts.hpp>
+#include <nearlight/detail/exec/small_float.hpp>
 
 namespace nearlight::exec {
 
@@ -25,7 +26,6 @@ struct HostSpace {
   static constexpr std::uint32_t kPollsPerCheck = 1024;
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
   static constexpr bool kUnalignedAccess = true;
-  static constexpr bool kFloatPairsCommute = false;  // of two NaNs, the first one's payload comes out
 
   // Release and acquire, where the GPU has relaxed: between two kernels lies a fence, between two calls on
   // the CPU lies none, and the cells of an earlier call must have been read before a peer that heard of this
@@ -77,6 +77,8 @@ struct HostSpace {
   static void store_vec(void* data, const Vec& vec) { std::memcpy(data, &vec, sizeof vec); }
   static std::uint32_t load_element(const std::uint32_t* element) { return *element; }
   static std::uint16_t load_element(const std::uint16_t* element) { return *element; }
+  static std::uint8_t load_element(const std::uint8_t* element) { return *element; }
+  static std::uint64_t load_element(const std::uint64_t* element) { return *element; }
 
   static constexpr int kLockstep = 1;
   static bool all_in_lockstep(bool mine) { return mine; }
@@ -100,16 +102,56 @@ struct HostSpace {
   }
 
   // As the GPU's cvt.rn.bf16x2: nearest even, NaN becomes 0x7fff.
-  static std::uint32_t to_bf16_pair(float low, float high) {
-    return to_bf16(low) | static_cast<std::uint32_t>(to_bf16(high)) << 16;
+  static std::uint32_t to_bf16(float value) {
+    const std::uint32_t bits = as_bits(value);
+    const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return value != value ? 0x7fffu : rounded;
   }
-  // As the GPU's max: a NaN loses to a number, +0 beats -0.
+  // `low` lands in the lower half, in all of them.
+  static std::uint32_t to_bf16_pair(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
+  static std::uint32_t to_f16_pair(float low, float high) {
+    return HalfFormat::narrow(low) | HalfFormat::narrow(high) << 16;
+  }
+  static void from_f16_pair(std::uint32_t pair, float& low, float& high) {
+    low = HalfFormat::widen(pair & 0xffffu);
+    high = HalfFormat::widen(pair >> 16);
+  }
+  static std::uint32_t to_e4m3_pair(float low, float high) {
+    return E4m3Format::narrow(low) | E4m3Format::narrow(high) << 8;
+  }
+  static void from_e4m3_pair(std::uint32_t pair, float& low, float& high) {
+    low = E4m3Format::widen(pair & 0xffu);
+    high = E4m3Format::widen(pair >> 8 & 0xffu);
+  }
+  static std::uint32_t to_e5m2_pair(float low, float high) {
+    return E5m2Format::narrow(low) | E5m2Format::narrow(high) << 8;
+  }
+  static void from_e5m2_pair(std::uint32_t pair, float& low, float& high) {
+    low = E5m2Format::widen(pair & 0xffu);
+    high = E5m2Format::widen(pair >> 8 & 0xffu);
+  }
+
+  // As the GPU's max and min: a NaN loses to a number, +0 beats -0 in max and -0 beats +0 in min.
   static float max_float(float a, float b) {
-    if (a != a) return b != b ? as_float(0x7fffffffu) : b;
+    if (a != a) return b != b ? as_float(kNan32) : b;
     if (b != b) return a;
     if (a == b) return as_float(as_bits(a) & as_bits(b));  // equal bits, or zeros of both signs
     return a > b ? a : b;
   }
+  static float min_float(float a, float b) {
+    if (a != a) return b != b ? as_float(kNan32) : b;
+    if (b != b) return a;
+    if (a == b) return as_float(as_bits(a) | as_bits(b));
+    return a < b ? a : b;
+  }
+  // Compiled without contraction (-ffp-contract=off): a product is rounded before it is added.
+  static float multiply(float a, float b) { return a * b; }
+  static double multiply(double a, double b) { return a * b; }
+  static float divide(float a, float b) { return a / b; }
+  static double divide(double a, double b) { return a / b; }
+  // As the GPU's: a CPU would keep the payload of one of the operands, and not always of the same.
+  static float one_nan(float value) { return value != value ? as_float(kNan32) : value; }
+  static double one_nan(double value) { return value != value ? as_double(kNan64) : value; }
 
   static std::uint64_t now_ns() {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -118,11 +160,6 @@ struct HostSpace {
   }
 
  private:
-  static std::uint32_t to_bf16(float value) {
-    const std::uint32_t bits = as_bits(value);
-    const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    return value != value ? 0x7fffu : rounded;
-  }
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

@@ -101,7 +101,6 @@ struct ModelSpaceWith {
   static constexpr std::uint32_t kPollsPerCheck = 2;
   static constexpr std::uint32_t kLastEpoch = last;
   static constexpr bool kUnalignedAccess = true;
-  static constexpr bool kFloatPairsCommute = false;
 
   static void store_line(Line& line, Pack pack, std::uint32_t flag) {
     if (flag == 0) {

@@ -34,7 +34,10 @@ Route ll_on_gpu(const Facts& facts) {
   const std::uint32_t threads = packs <= 32 ? 32 : packs <= 8192 ? 128 : 512;
   route.threads = std::min(threads, std::max(32u, facts.slots / 32 * 32));
   route.held = 1;
-  const std::uint32_t most = facts.nranks <= 2 ? 4 : facts.nranks <= 4 ? 2 : 1;
+  const std::uint32_t most = !algorithm::has_own_code(facts.type, facts.op) ? 1
+                             : facts.nranks <= 2                            ? 4
+                             : facts.nranks <= 4                            ? 2
+                                                                            : 1;
   while (route.held < most && std::size_t{route.threads} * route.held * facts.regions < packs &&
          route.threads * route.held * 2 <= facts.slots) {
     route.held *= 2;
@@ -60,7 +63,8 @@ Route all_reduce(const Facts& facts) {
   if (facts.nranks == 1) {
     Route route;
     route.algorithm = Algorithm::copy;
-    route.reason = "one rank: the result is its input";
+    route.reason = facts.op == ReduceOp::premul_sum ? "one rank: its input times its factor"
+                                                    : "one rank: the result is its input";
     return route;
   }
   if (!facts.gpu) return on_cpu(facts);

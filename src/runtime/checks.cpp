@@ -17,13 +17,24 @@ bool is_possible(std::chrono::milliseconds time) { return time.count() >= 1 && t
 
 }  // namespace
 
-Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type, ReduceOp op) {
+Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type,
+                     const Reduction& reduction) {
   const std::size_t element = size_of(type);
   if (element == 0)
     return failure(Code::invalid_argument, "type: %d is no data type of this version",
                    static_cast<int>(type));
-  if (!is_valid(op))
-    return failure(Code::invalid_argument, "op: %d is no reduction of this version", static_cast<int>(op));
+  if (!is_valid(reduction.op)) {
+    return failure(Code::invalid_argument, "op: %d is no reduction of this version",
+                   static_cast<int>(reduction.op));
+  }
+  if ((reduction.op == ReduceOp::premul_sum) != reduction.factor.has_value()) {
+    return failure(Code::invalid_argument, "op: %s %s a factor", name_of(reduction.op),
+                   reduction.factor ? "takes no" : "needs");
+  }
+  if (reduction.factor && reduction.factor->type != type) {
+    return failure(Code::invalid_argument, "op: the factor is of type %s, the elements are %s",
+                   name_of(reduction.factor->type), name_of(type));
+  }
   if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / element) {
     return failure(Code::invalid_argument, "count: %zu elements of %zu bytes do not fit an address space",
                    count, element);

@@ -13,7 +13,8 @@
 namespace nearlight::runtime {
 
 // The arguments of one reduction; count > 0.
-Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type, ReduceOp op);
+Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type,
+                     const Reduction& reduction);
 
 // When creation must be done. Every rank has one, even with a create_timeout that check_options refuses: it
 // must still tell the others.

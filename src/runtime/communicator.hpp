@@ -48,7 +48,8 @@ struct CallOptions {
   // docs/dev/lab.md).
   std::uint32_t first_slot = 0;
   // Test hook: hold threads at a point (algorithm::DelayPoint) for `delay_ns`, which may differ per rank; the
-  // point may on CPUs only (on GPUs it changes how a message is cut). GPU: f32 sum only.
+  // point may on CPUs only (on GPUs it changes how a message is cut). GPU: f32 sum only; CPU: what
+  // algorithm::has_own_code().
   std::uint32_t delay_point = 0;
   std::uint64_t delay_ns = 0;
 };
@@ -75,12 +76,14 @@ class Communicator {
 
   // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and from
   // run to run. In place when send == recv; otherwise they must not overlap. Addresses aligned to the
-  // element. Any count; with 0 nothing happens (and the pointers may be null). GPU: enqueued on `stream`, may
-  // be captured into a CUDA graph, allocates nothing. Operations of one communicator must be ordered: one
-  // stream, or streams joined by events. Errors: invalid_argument (names the argument; nothing was written),
-  // the recorded fault once the communicator has failed.
-  virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
-                            Stream stream, const CallOptions& options = {}) = 0;
+  // element. A pre-multiplied sum takes each rank's own factor (Reduction::premul_sum). What is rounded where
+  // and what NaNs, zeros and overflows do: docs/concepts/numerics.md. Any count; with 0 nothing happens (and
+  // the pointers may be null). GPU: enqueued on `stream`, may be captured into a CUDA graph, allocates
+  // nothing. Operations of one communicator must be ordered: one stream, or streams joined by events. Errors:
+  // invalid_argument (names the argument; nothing was written), the recorded fault once the communicator has
+  // failed.
+  virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type,
+                            const Reduction& op, Stream stream, const CallOptions& options = {}) = 0;
 
   // What all_reduce would run, and why.
   virtual route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const = 0;

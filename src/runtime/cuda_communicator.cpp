@@ -194,6 +194,7 @@ Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t coun
 }
 
 algorithm::cuda::AllReduceArgs CudaCommunicator::args_of(const void* send, void* recv, std::size_t count,
+                                                         const Reduction& op,
                                                          const CallOptions& options) const {
   algorithm::cuda::AllReduceArgs args{};
   args.regions = heap_->view().base + heap_offset_;
@@ -216,11 +217,13 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of(const void* send, void*
   args.send = send;
   args.recv = recv;
   args.count = count;
+  args.op = op.op;
+  args.factor = op.factor ? op.factor->bits : 0;
   return args;
 }
 
 Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
-                                    ReduceOp op, Stream stream_pointer, const CallOptions& options) {
+                                    const Reduction& op, Stream stream_pointer, const CallOptions& options) {
   if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
   if (count == 0) return {};
   NL_TRY(check_buffers(send, recv, count, type, op));
@@ -229,25 +232,33 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   if (nranks() == 1) {
+    if (op.op == ReduceOp::premul_sum) {
+      return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, stream);
+    }
     if (recv == send) return {};
     return cuda_status("cudaMemcpyAsync",
                        cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
   }
-  NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op, options));
+  NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op.op, options));
   NL_TRY(CudaControl::retain_for_capture(control_, stream));
-  return algorithm::cuda::launch(args_of(send, recv, count, options), shape, stream);
+  return algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream);
 }
 
 Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type,
-                                         ReduceOp op, const LoopPlan& plan, std::vector<double>& op_ns,
-                                         Stream stream_pointer, const CallOptions& options) {
+                                         const Reduction& op, const LoopPlan& plan,
+                                         std::vector<double>& op_ns, Stream stream_pointer,
+                                         const CallOptions& options) {
   if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
   if (nranks() == 1) return failure(Code::invalid_usage, "a loop of one rank has nothing to time");
   NL_TRY(check_buffers(send, recv, count, type, op));
+  if (!algorithm::has_own_code(type, op.op)) {
+    return failure(Code::unsupported, "op: no loop inside a kernel for %s %s; there are those of %s",
+                   name_of(type), name_of(op.op), algorithm::kOwnCode);
+  }
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
-  NL_TRY_ASSIGN(auto shape, shape_of(count, type, op, options));
+  NL_TRY_ASSIGN(auto shape, shape_of(count, type, op.op, options));
   shape.loop = true;
   shape.held = 1;
   if (plan.sm.has_value()) {
@@ -269,7 +280,7 @@ Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size
   };
   // Nobody launches before all have allocated: an allocation may wait for the kernels that already run.
   NL_TRY(agree(*exchange_, prepare(), Deadline::after(timeout_)));
-  auto args = args_of(send, recv, count, options);
+  auto args = args_of(send, recv, count, op, options);
   args.samples = plan.samples;
   args.chain = plan.chain;
   args.clocks = static_cast<std::uint64_t*>(device_clocks.get());

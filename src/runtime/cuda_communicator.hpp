@@ -32,7 +32,7 @@ class CudaCommunicator final : public Communicator {
   int nranks() const override { return layout_.nranks; }
   const char* backend() const override { return "cuda"; }
   const char* memory() const override { return heap_->kind(); }
-  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                     Stream stream, const CallOptions& options) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Status status() const override;
@@ -41,7 +41,7 @@ class CudaCommunicator final : public Communicator {
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
 
   // See runtime/kernel_loop.hpp.
-  Status all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+  Status all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                          const LoopPlan& plan, std::vector<double>& op_ns, Stream stream,
                          const CallOptions& options);
 
@@ -52,7 +52,7 @@ class CudaCommunicator final : public Communicator {
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   Result<algorithm::cuda::LaunchShape> shape_of(std::size_t count, DataType type, ReduceOp op,
                                                 const CallOptions& options) const;
-  algorithm::cuda::AllReduceArgs args_of(const void* send, void* recv, std::size_t count,
+  algorithm::cuda::AllReduceArgs args_of(const void* send, void* recv, std::size_t count, const Reduction& op,
                                          const CallOptions& options) const;
 
   int rank_ = 0;

@@ -67,13 +67,21 @@ route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType ty
 }
 
 Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
-                                    ReduceOp op, Stream, const CallOptions& options) {
+                                    const Reduction& op, Stream, const CallOptions& options) {
   if (failed()) return status();
   if (count == 0) return {};
   NL_TRY(check_buffers(send, recv, count, type, op));
-  const auto route = options.protocol ? route::forced(facts(count, type, op), *options.protocol)
-                                      : route::all_reduce(facts(count, type, op));
+  if (options.delay_point != 0 && !algorithm::has_own_code(type, op.op)) {
+    return failure(Code::invalid_argument, "delay_point: not for %s %s, only for %s", name_of(type),
+                   name_of(op.op), algorithm::kOwnCode);
+  }
+  const auto route = options.protocol ? route::forced(facts(count, type, op.op), *options.protocol)
+                                      : route::all_reduce(facts(count, type, op.op));
   if (nranks() == 1) {
+    if (op.op == ReduceOp::premul_sum) {
+      algorithm::host::multiply_alone(type, send, recv, count, op.factor->bits);
+      return {};
+    }
     if (recv != send) std::memcpy(recv, send, count * size_of(type));
     return {};
   }
@@ -86,11 +94,12 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
       .control = {&abort_, &claim_, &valid_, &record_, static_cast<std::uint64_t>(timeout_.count())},
       .collective = static_cast<std::uint32_t>(Collective::all_reduce),
       .type = type,
-      .op = op,
+      .op = op.op,
       .protocol = route.protocol,
       .send = send,
       .recv = recv,
       .count = count,
+      .factor = op.factor ? op.factor->bits : 0,
       .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns}};
   algorithm::host::all_reduce(call);
   // Only this operation's own failure counts here: a peer that ended after it sent everything has not spoilt

@@ -22,7 +22,7 @@ class HostCommunicator final : public Communicator {
   int nranks() const override { return heap_->view().nranks; }
   const char* backend() const override { return "host"; }
   const char* memory() const override { return heap_->kind(); }
-  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                     Stream stream, const CallOptions& options) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Status status() const override;

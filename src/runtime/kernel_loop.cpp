@@ -8,8 +8,8 @@
 namespace nearlight::runtime {
 
 Status run_all_reduce_loop(Communicator& communicator, const void* send, void* recv, std::size_t count,
-                           DataType type, ReduceOp op, const LoopPlan& plan, std::vector<double>& op_ns,
-                           Stream stream, const CallOptions& options) {
+                           DataType type, const Reduction& op, const LoopPlan& plan,
+                           std::vector<double>& op_ns, Stream stream, const CallOptions& options) {
   if (plan.samples == 0 || plan.chain == 0) {
     return failure(Code::invalid_argument, "plan: %u samples of %u operations", plan.samples, plan.chain);
   }

@@ -27,8 +27,11 @@ struct LoopPlan {
 // that one rank's slow operation is another's fast one. With chain 1 the slowest rank of each sample is
 // therefore always the slow one, and the samples add up to more than the time that passed. An even chain
 // measures what passes.
+//
+// On a GPU only where there is code made for the operator (algorithm::has_own_code()); else
+// Code::unsupported.
 Status run_all_reduce_loop(Communicator& communicator, const void* send, void* recv, std::size_t count,
-                           DataType type, ReduceOp op, const LoopPlan& plan, std::vector<double>& op_ns,
-                           Stream stream, const CallOptions& options = {});
+                           DataType type, const Reduction& op, const LoopPlan& plan,
+                           std::vector<double>& op_ns, Stream stream, const CallOptions& options = {});
 
 }  // namespace nearlight::runtime

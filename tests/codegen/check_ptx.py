@@ -24,8 +24,8 @@ REGISTERS = {
     ("ll", 8, 1): 72,
     ("simple", 2, 0): 128, ("simple", 4, 0): 128, ("simple", 8, 0): 128,
 }
-# A pack has four accumulators of bf16, not two.
-BF16_REGISTERS = {("ll", 2, 1): 64, ("ll", 4, 1): 64}
+# A pack has four accumulators of 16-bit floats, not two.
+SMALL_FLOAT_REGISTERS = {("ll", 2, 1): 64, ("ll", 4, 1): 64}
 ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that does not
 LOOP_SPILL_BYTES = 32   # kernels that only measure; the others never spill
 STACK_BYTES = 128       # what the cold functions out of line are called with
@@ -37,9 +37,11 @@ ABORT_LOAD = "ld.relaxed.sys.global.u32"
 
 # ---- reading ------------------------------------------------------------------------------------------
 
-NAME = re.compile(r"all_reduce_one_shotI(?P<type>f|i|NS_4Bf16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)ELNS0_8ProtocolE"
+NAME = re.compile(r"all_reduce_one_shotI(?P<type>f|i|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)ELNS0_8ProtocolE"
                   r"(?P<protocol>\d)ELi(?P<held>\d)E(?:Lb(?P<one_round>\d)E)?LNS1_7VariantE(?P<variant>\d)E")
-TYPES = {"f": "f32", "i": "i32", "NS_4Bf16E": "bf16"}
+# Those that take their operator at run time.
+ANY_NAME = re.compile(r"all_reduce_anyI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)E")
+TYPES = {"f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
 PROTOCOLS = ["ll", "simple"]
 VARIANTS = ["once", "loop", "delayed"]
@@ -47,11 +49,13 @@ VARIANTS = ["once", "loop", "delayed"]
 
 class Kernel:
     def __init__(self, match, body):
-        self.type, self.op = TYPES[match["type"]], OPS[match["op"]]
-        self.ranks, self.held = int(match["ranks"]), int(match["held"])
-        self.protocol, self.variant = PROTOCOLS[int(match["protocol"])], VARIANTS[int(match["variant"])]
-        self.one_round = match["one_round"] == "1"
-        self.has_loop = match["one_round"] == "0"
+        given = match.groupdict()
+        self.type, self.op = TYPES.get(given["type"], given["type"]), OPS.get(given.get("op"), "any")
+        self.ranks, self.protocol = int(given["ranks"]), PROTOCOLS[int(given["protocol"])]
+        self.held = int(given.get("held") or (1 if self.protocol == "ll" else 0))
+        self.variant = VARIANTS[int(given.get("variant") or 0)]
+        self.one_round = given.get("one_round") == "1"
+        self.has_loop = self.op == "any" or given["one_round"] == "0"
         self.body = body
         # Instructions in the order of the text, without predicates and labels: ("ld.global.u32", the whole statement).
         self.code = []
@@ -88,7 +92,7 @@ def read(ptx, report):
     """The kernels by mangled name, the functions out of line; ptxas's report filled in."""
     kernels = {}
     for name, body in blocks(ptx, r"\.entry"):
-        match = NAME.search(name)
+        match = NAME.search(name) or ANY_NAME.search(name)
         if match:
             kernels[name] = Kernel(match, body)
     functions = dict(blocks(ptx, r"\.func"))
@@ -179,8 +183,8 @@ def rule_resources(kernel):
         return
     shape = (kernel.protocol, kernel.ranks, kernel.held)
     limit = REGISTERS.get(shape)
-    if kernel.type == "bf16":
-        limit = BF16_REGISTERS.get(shape, limit)
+    if kernel.type in ("bf16", "f16"):
+        limit = SMALL_FLOAT_REGISTERS.get(shape, limit)
     if limit is not None and kernel.protocol == "ll" and kernel.has_loop:
         limit = ROUNDS_REGISTERS
     if kernel.variant == "once":
@@ -276,15 +280,17 @@ def main():
     parser.add_argument("--work", required=True, help="folder for what the compiler writes")
     parser.add_argument("--include", action="append", default=[])
     parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("--ops", default="sum,max", help="the operators that the source has kernels for, or any")
     parser.add_argument("source")
     args = parser.parse_args()
     kernels, functions = read(*compile_source(args))
     if args.self_test:
         sys.exit(1 if self_test(list(kernels.values())) else 0)
 
-    # Both protocols, all bounds of the number of ranks, both operators: else the names have changed and nothing is checked.
+    # Both protocols, all bounds of the number of ranks, all operators: else the names have changed and nothing is checked.
     shapes = {(k.op, k.protocol, k.ranks, k.held) for k in kernels.values() if k.variant == "once"}
-    missing = [(op, *shape) for op in OPS.values() for shape in REGISTERS if (op, *shape) not in shapes]
+    wanted = [shape for shape in REGISTERS if args.ops != "any" or (shape[1] != 4 and shape[2] <= 1)]
+    missing = [(op, *shape) for op in args.ops.split(",") for shape in wanted if (op, *shape) not in shapes]
     for shape in missing:
         print("no kernel", *shape)
     wrong = check(kernels.values())

@@ -19,18 +19,34 @@ NL_FN std::uint64_t index_step() {
   return std::uint64_t{exec::cta_count()} * static_cast<std::uint64_t>(CtaCoop{}.size());
 }
 
-NL_FN void put(void* data, DataType type, std::uint64_t index, std::uint32_t bits) {
-  if (type == DataType::bf16) {
-    static_cast<std::uint16_t*>(data)[index] = static_cast<std::uint16_t>(bits);
-  } else {
-    static_cast<std::uint32_t*>(data)[index] = bits;
+NL_FN void put(void* data, DataType type, std::uint64_t index, std::uint64_t bits) {
+  switch (element_bytes(type)) {
+    case 1:
+      static_cast<std::uint8_t*>(data)[index] = static_cast<std::uint8_t>(bits);
+      break;
+    case 2:
+      static_cast<std::uint16_t*>(data)[index] = static_cast<std::uint16_t>(bits);
+      break;
+    case 4:
+      static_cast<std::uint32_t*>(data)[index] = static_cast<std::uint32_t>(bits);
+      break;
+    default:
+      static_cast<std::uint64_t*>(data)[index] = bits;
   }
 }
 // From L2: under programmatic dependent launch the first cache may hold what was there before.
-NL_FN std::uint32_t get(const void* data, DataType type, std::uint64_t index) {
-  return type == DataType::bf16
-             ? exec::CudaSpace::load_element(static_cast<const std::uint16_t*>(data) + index)
-             : exec::CudaSpace::load_element(static_cast<const std::uint32_t*>(data) + index);
+NL_FN std::uint64_t get(const void* data, DataType type, std::uint64_t index) {
+  using S = exec::CudaSpace;
+  switch (element_bytes(type)) {
+    case 1:
+      return S::load_element(static_cast<const std::uint8_t*>(data) + index);
+    case 2:
+      return S::load_element(static_cast<const std::uint16_t*>(data) + index);
+    case 4:
+      return S::load_element(static_cast<const std::uint32_t*>(data) + index);
+    default:
+      return S::load_element(static_cast<const std::uint64_t*>(data) + index);
+  }
 }
 
 NL_FN std::uint8_t* guard_at(void* data, std::uint64_t bytes, std::uint32_t position) {
@@ -44,8 +60,8 @@ NL_FN void put_guards(void* data, std::uint64_t bytes) {
   }
 }
 
-NL_FN void complain(Report* report, const Work& work, What what, std::uint64_t index, std::uint32_t expected,
-                    std::uint32_t got) {
+NL_FN void complain(Report* report, const Work& work, What what, std::uint64_t index, std::uint64_t expected,
+                    std::uint64_t got) {
   atomicAdd(reinterpret_cast<unsigned long long*>(&report->wrong), 1ull);
   if (atomicCAS(&report->taken, 0u, 1u) != 0u) return;
   report->index = index;
@@ -88,15 +104,15 @@ NL_FN void check_body(const Work& work, Report* report) {
   const std::uint64_t bytes = work.count * element_bytes(pattern.type);
   const bool in_place = work.send == work.recv;
   for (std::uint64_t i = first_index(); i < work.count; i += index_step()) {
-    const std::uint32_t expected = expected_bits(pattern, work.nranks, i);
-    const std::uint32_t got = get(work.recv, pattern.type, i);
-    if (!same_value(pattern.type, expected, got)) complain(report, work, What::output, i, expected, got);
+    const std::uint64_t expected = expected_bits(pattern, work.nranks, i);
+    const std::uint64_t got = get(work.recv, pattern.type, i);
+    if (expected != got) complain(report, work, What::output, i, expected, got);
     if (in_place) {
       if (overwrite) put(work.send, pattern.type, i, ~got);
       continue;
     }
-    const std::uint32_t input = value_bits(pattern, work.rank, work.nranks, i);
-    const std::uint32_t now = get(work.send, pattern.type, i);
+    const std::uint64_t input = value_bits(pattern, work.rank, work.nranks, i);
+    const std::uint64_t now = get(work.send, pattern.type, i);
     if (input != now) complain(report, work, What::input, i, input, now);
     if (overwrite) put(work.send, pattern.type, i, ~now);
   }
@@ -133,9 +149,9 @@ __global__ void advance_early_kernel(std::uint64_t* counter) {
 }
 
 __global__ void check_untouched_kernel(const __grid_constant__ Work work, Report* report) {
-  const std::uint32_t expected = poison_bits(work.pattern.type);
+  const std::uint64_t expected = poison_bits(work.pattern.type);
   for (std::uint64_t i = first_index(); i < work.count; i += index_step()) {
-    const std::uint32_t got = get(work.recv, work.pattern.type, i);
+    const std::uint64_t got = get(work.recv, work.pattern.type, i);
     if (got != expected) complain(report, work, What::untouched, i, expected, got);
   }
   check_guards(work, work.recv, work.count * element_bytes(work.pattern.type), report);

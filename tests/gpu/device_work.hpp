@@ -19,8 +19,8 @@ struct Report {
   std::uint64_t index;   // element or guard byte
   std::uint32_t taken;   // the rest is written by whoever set this
   std::uint32_t case_id;
-  std::uint32_t what;  // What
-  std::uint32_t expected, got;
+  std::uint32_t what;           // What
+  std::uint64_t expected, got;  // bits
 };
 enum class What : std::uint32_t { output = 1, guard = 2, input = 3, untouched = 4 };
 

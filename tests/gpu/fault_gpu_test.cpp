@@ -242,8 +242,9 @@ TEST_P(FaultGpu, BadArgumentsAreNamedAndNothingIsWritten) {
     refused("send", send + 1, recv, 10, DataType::bf16);
     refused("overlap", send, send + 4, 10);
     refused("overlap", send + 36, send, 10);
-    refused("type", send, recv, 10, static_cast<DataType>(1));
-    refused("op", send, recv, 10, DataType::f32, static_cast<ReduceOp>(1));
+    refused("type", send, recv, 10, static_cast<DataType>(12));
+    refused("op: 6", send, recv, 10, DataType::f32, static_cast<ReduceOp>(6));
+    refused("op: mulsum needs a factor", send, recv, 10, DataType::f32, ReduceOp::premul_sum);
     refused("count", send, recv, ~std::size_t{0} / 2);
     CallOptions options;
     options.grid = 100'000;

@@ -184,6 +184,7 @@ INSTANTIATE_TEST_SUITE_P(TwoGpus, GraphGpu, testing::ValuesIn(some_on_two_gpus()
 
 // ---- one rank -----------------------------------------------------------------------------------------
 
+// It copies, multiplies with its factor, or does nothing.
 TEST(OneRankGpu, CopiesOrDoesNothing) {
   Group group({Memory::cuda_vmm, 1, 1}, test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());

@@ -49,7 +49,8 @@ CallOptions random_options(std::uint64_t call) {
   return options;
 }
 Pattern random_pattern(std::uint64_t call) {
-  return {kDataTypes[random_for(call, 8, 3)], kReduceOps[random_for(call, 9, 2)], Values::general, call};
+  return {kDataTypes[random_for(call, 8, std::size(kDataTypes))],
+          kReduceOps[random_for(call, 9, std::size(kReduceOps))], Values::general, call};
 }
 // Equal calls on all ranks; place and alignment are each rank's own.
 Work random_work(const Rank& rank, std::uint64_t call) {
@@ -361,8 +362,8 @@ TEST_P(EpochGpu, MixedCallsAcrossTheStart) {
     options_of_call.grid = call % 3 == 0 ? 1 : 0;
     options_of_call.threads = call % 5 == 0 ? 32 : 0;
     const std::uint64_t counts[] = {4, 1000, 30'000};
-    return rank.work({kDataTypes[call % 3], ReduceOp::sum, Values::general, call}, counts[call % 7 % 3],
-                     call % 4 == 0, 4, 8, static_cast<std::uint32_t>(call));
+    return rank.work({kDataTypes[call % std::size(kDataTypes)], ReduceOp::sum, Values::general, call},
+                     counts[call % 7 % 3], call % 4 == 0, 8, 16, static_cast<std::uint32_t>(call));
   };
   group.run([&](Rank& rank) {
     for (std::uint64_t call = 0; call < kCalls; ++call) {

@@ -42,8 +42,11 @@ Work Rank::work(const Pattern& pattern, std::uint64_t count, bool in_place, std:
 }
 
 Status Rank::all_reduce(const Work& work, const runtime::CallOptions& options) const {
-  return comm->all_reduce(work.send, work.recv, work.count, work.pattern.type, work.pattern.op, stream,
-                          options);
+  const DataType type = work.pattern.type;
+  const std::uint64_t factor = factor_bits(type, work.rank);
+  const Reduction reduction = work.pattern.op == ReduceOp::premul_sum ? Reduction::premul_sum(type, &factor)
+                                                                      : Reduction(work.pattern.op);
+  return comm->all_reduce(work.send, work.recv, work.count, type, reduction, stream, options);
 }
 
 Status Rank::prepare_reduce_check(const Work& work, const runtime::CallOptions& options) const {

@@ -23,8 +23,8 @@ void mixed_calls(runtime::Communicator& comm, std::uint32_t start, Problems& tro
   Caller caller(comm, 2048);
   for (std::uint32_t i = 0; i < 16; ++i) {
     const std::uint32_t number = start + i;
-    Call call{kDataTypes[number % 3],
-              kReduceOps[number / 3 % 2],
+    Call call{kDataTypes[number % std::size(kDataTypes)],
+              kReduceOps[number / 3 % std::size(kReduceOps)],
               1 + number * 37 % 300,
               kProtocols[(number * 5 / 3) % 2],
               {Values::numbers, number}};
@@ -107,7 +107,8 @@ void expect_old_ones_are_cleared(route::Protocol protocol) {
           const std::uint64_t count = 60;
           std::vector<std::uint32_t> data(count);
           const Source source{Values::numbers, cycle * 100 + epoch};
-          for (std::uint64_t at = 0; at < count; ++at) data[at] = input_bits(source, DataType::f32, rank, at);
+          for (std::uint64_t at = 0; at < count; ++at)
+            data[at] = static_cast<std::uint32_t>(input_bits(source, DataType::f32, rank, at));
           const bool late = rare && rank == 0;
           const algorithm::host::AllReduceCall call{
               .region = memory[0].bytes,
@@ -129,11 +130,10 @@ void expect_old_ones_are_cleared(route::Protocol protocol) {
           if (valid != 0)
             return problems[rank].add("epoch %u failed, waiting for rank %d", epoch, record.peer);
           for (std::uint64_t at = 0; at < count; ++at) {
-            std::uint32_t inputs[kRanks];
+            std::uint64_t inputs[kRanks];
             for (int peer = 0; peer < kRanks; ++peer)
               inputs[peer] = input_bits(source, DataType::f32, peer, at);
-            if (reduce_reference(DataType::f32, ReduceOp::sum, inputs).matches(DataType::f32, data[at]))
-              continue;
+            if (reduce_reference(DataType::f32, ReduceOp::sum, inputs) == data[at]) continue;
             problems[rank].add("cycle %llu, epoch %u, element %llu is wrong",
                                static_cast<unsigned long long>(cycle), epoch,
                                static_cast<unsigned long long>(at));

@@ -52,7 +52,7 @@ class Folded {
   std::size_t windows_;
 };
 
-std::uint32_t bf16(double value) { return round_to(DataType::bf16, value); }
+std::uint64_t bf16(double value) { return round_to(DataType::bf16, value); }
 
 // Within a window, by index; the windows around the places where 32-bit numbers overflow have other values.
 double value_at(std::uint64_t window, bool special, int rank, std::uint64_t index_in_window) {
@@ -87,12 +87,13 @@ TEST(Large, MoreElementsThan32BitsCount) {
           for (std::uint64_t i = 0; i < kElements; ++i) {
             const bool inside = window * kElements + i < kCount;
             const double sum = value_at(window, special, 0, i) + value_at(window, special, 1, i);
-            const std::uint32_t expected = inside ? bf16(sum) : 0xabcd;
-            const std::uint32_t got = load_bits(DataType::bf16, recv.data() + window * kWindow, i);
+            const std::uint64_t expected = inside ? bf16(sum) : 0xabcd;
+            const std::uint64_t got = load_bits(DataType::bf16, recv.data() + window * kWindow, i);
             if (got != expected) {
-              return trouble.add("window %llu, element %llu: %04x, expected %04x",
+              return trouble.add("window %llu, element %llu: %04llx, expected %04llx",
                                  static_cast<unsigned long long>(window), static_cast<unsigned long long>(i),
-                                 got, expected);
+                                 static_cast<unsigned long long>(got),
+                                 static_cast<unsigned long long>(expected));
             }
           }
         };

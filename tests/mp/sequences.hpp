@@ -25,8 +25,8 @@ inline std::string run_random_sizes(Kind kind, int nranks, int calls, std::size_
           const std::uint64_t largest = most_bytes >> random() % static_cast<std::uint64_t>(sizes);
           const std::uint64_t bytes = std::max<std::uint64_t>(16, largest - random() % (largest / 2));
           Call call;
-          call.type = kDataTypes[random() % 3];
-          call.op = kReduceOps[random() % 2];
+          call.type = kDataTypes[random() % std::size(kDataTypes)];
+          call.op = kReduceOps[random() % std::size(kReduceOps)];
           call.count = bytes / size_of(call.type);
           if (random() % 2 == 0)
             call.protocol = random() % 2 == 0 ? route::Protocol::ll : route::Protocol::simple;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <ostream>
 
 namespace nearlight::test {
@@ -69,7 +70,8 @@ Plan matrix(int nranks) {
   for (const std::uint64_t count : kCounts) {
     if (count > kMost) continue;
     for (const DataType type : kDataTypes) {
-      for (const ReduceOp op : kReduceOps) {
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+        if (!algorithm::has_own_code(type, op)) continue;     // see all_types()
         if (count == kMost && op != ReduceOp::sum) continue;  // the slow one once a type
         for (const auto& protocol : kProtocols) {
           PlannedCall planned;
@@ -86,6 +88,69 @@ Plan matrix(int nranks) {
         }
       }
     }
+  }
+  return plan;
+}
+
+namespace {
+
+// Appends a call with every rank's buffers somewhere else.
+void add(Plan& plan, const Call& call, int times) {
+  const auto number = static_cast<std::uint32_t>(plan.calls.size());
+  PlannedCall planned;
+  planned.times = times;
+  planned.call = call;
+  for (std::uint32_t rank = 0; rank < static_cast<std::uint32_t>(plan.nranks); ++rank) {
+    planned.place.push_back({.send = (number + rank * 3) % 17,
+                             .recv = (number / 3 + rank * 5) % 19,
+                             .in_place = (number + rank) % 3 == 0});
+  }
+  plan.calls.push_back(planned);
+}
+
+}  // namespace
+
+Plan all_types(int nranks) {
+  constexpr std::uint64_t kCounts[] = {0, 1, 2, 3, 7, 31, 33, 255, 1023, 4099};
+  constexpr Values kValues[] = {Values::numbers, Values::special, Values::bits};
+  Plan plan;
+  plan.nranks = nranks;
+  std::uint64_t number = static_cast<std::uint64_t>(nranks);
+  for (const std::uint64_t count : kCounts) {
+    for (const DataType type : kDataTypes) {
+      for (const ReduceOp op : kReduceOps) {
+        ++number;
+        // The larger ones for every third pair, other ones on other numbers of ranks; under a sanitizer none.
+        if (count > 255 && (number % 3 != 0 || kSlowDown >= 10)) continue;
+        for (const auto protocol : {route::Protocol::ll, route::Protocol::simple}) {
+          if (count > 33 && (number / 3 % 2 == 0) != (protocol == route::Protocol::ll)) continue;
+          add(plan, {type, op, count, protocol, {kValues[(number + count) % std::size(kValues)], number}}, 2);
+        }
+      }
+    }
+  }
+  return plan;
+}
+
+Plan all_types_large(int nranks) {
+  Plan plan;
+  plan.nranks = nranks;
+  plan.slots = plan.chunk_bytes = 0;  // the defaults
+  std::uint64_t number = 0;
+  for (const DataType type : kDataTypes) {
+    for (const ReduceOp op : kReduceOps) {
+      ++number;
+      const Source source{number % 2 == 0 ? Values::numbers : Values::bits, number};
+      add(plan, {type, op, 65537 / kSlowDown, std::nullopt, source}, 1);
+    }
+    // And a million once a type, each with another operator.
+    add(plan,
+        {type,
+         kReduceOps[number / 6 % std::size(kReduceOps)],
+         ((1u << 20) + 3) / kSlowDown / kSlowDown,
+         std::nullopt,
+         {Values::numbers, number}},
+        1);
   }
   return plan;
 }

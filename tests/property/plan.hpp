@@ -28,8 +28,13 @@ std::ostream& operator<<(std::ostream& out, const Plan& plan);
 // "" when all is well.
 std::string run_plan(Kind kind, const Plan& plan);
 
-// Every type, operation and protocol with each of the counts, at addresses that differ between the ranks.
+// Every type and operator with code of its own, every protocol and count, at addresses that differ between
+// the ranks.
 Plan matrix(int nranks);
+// All types and operators with small counts, some with larger ones, special values among the data.
+Plan all_types(int nranks);
+// All of them with 65537 elements, and 2^20 + 3 of each type.
+Plan all_types_large(int nranks);
 // bf16 messages of every length around a few packs, vectors and rounds, and around powers of two.
 Plan tails(int nranks);
 // An odd number of elements in the millions.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <vector>
 
 namespace nearlight::test {
 
@@ -35,8 +37,8 @@ rc::Gen<PlannedCall> any_call(int nranks, std::uint64_t round_bytes) {
     PlannedCall planned;
     planned.times = *inRange(1, 4);
     Call& call = planned.call;
-    call.type = *element(DataType::i32, DataType::f32, DataType::bf16);
-    call.op = *element(ReduceOp::sum, ReduceOp::max);
+    call.type = *rc::gen::elementOf(std::vector<DataType>(std::begin(kDataTypes), std::end(kDataTypes)));
+    call.op = *rc::gen::elementOf(std::vector<ReduceOp>(std::begin(kReduceOps), std::end(kReduceOps)));
     call.count = std::min(*any_count(), kMostRounds * round_bytes / size_of(call.type));
     call.protocol =
         *element<std::optional<route::Protocol>>(std::nullopt, route::Protocol::ll, route::Protocol::simple);

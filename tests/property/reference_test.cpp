@@ -25,39 +25,81 @@ TEST(Reference, RoundsToTheNearestBf16) {
   EXPECT_TRUE(is_nan(DataType::bf16, round_to(DataType::bf16, std::nan(""))));
 }
 
-// Every bf16 is itself, and every point between two neighbours goes to one of them.
-TEST(Reference, EveryBf16IsItself) {
-  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
-    if (is_nan(DataType::bf16, bits)) continue;
-    ASSERT_EQ(round_to(DataType::bf16, value_of(DataType::bf16, bits)), bits);
-    if ((bits & 0x7fff) >= 0x7f7f) continue;
-    const double here = value_of(DataType::bf16, bits), next = value_of(DataType::bf16, bits + 1);
-    ASSERT_EQ(round_to(DataType::bf16, here + (next - here) * 0.49), bits);
-    ASSERT_EQ(round_to(DataType::bf16, here + (next - here) * 0.51), bits + 1);
-    ASSERT_EQ(round_to(DataType::bf16, here + (next - here) * 0.5), bits + bits % 2);
+TEST(Reference, KnowsTheFormats) {
+  EXPECT_EQ(value_of(DataType::f16, 0x3c00), 1.0);
+  EXPECT_EQ(value_of(DataType::f16, 0x7bff), 65504.0);
+  EXPECT_EQ(value_of(DataType::f16, 0x0001), 0x1p-24);
+  EXPECT_EQ(value_of(DataType::f16, 0xfc00), -HUGE_VAL);
+  EXPECT_EQ(value_of(DataType::f8e4m3, 0x38), 1.0);
+  EXPECT_EQ(value_of(DataType::f8e4m3, 0x7e), 448.0);
+  EXPECT_EQ(value_of(DataType::f8e4m3, 0x81), -0x1p-9);
+  EXPECT_TRUE(is_nan(DataType::f8e4m3, 0x7f) && is_nan(DataType::f8e4m3, 0xff));
+  EXPECT_FALSE(is_nan(DataType::f8e4m3, 0x78));  // 256: no infinity, no NaN
+  EXPECT_EQ(value_of(DataType::f8e5m2, 0x3c), 1.0);
+  EXPECT_EQ(value_of(DataType::f8e5m2, 0x7b), 57344.0);
+  EXPECT_EQ(value_of(DataType::f8e5m2, 0x7c), HUGE_VAL);
+  EXPECT_EQ(value_of(DataType::f8e5m2, 0x01), 0x1p-16);
+  EXPECT_EQ(round_to(DataType::f16, 65519.9), 0x7bffu);
+  EXPECT_EQ(round_to(DataType::f16, 65520.0), 0x7c00u);
+  EXPECT_EQ(round_to(DataType::f8e4m3, 1e9), 0x7eu);
+  EXPECT_EQ(round_to(DataType::f8e4m3, -HUGE_VAL), 0xfeu);
+  EXPECT_EQ(round_to(DataType::f8e5m2, HUGE_VAL), 0x7bu);
+  EXPECT_EQ(round_to(DataType::f8e5m2, std::nan("")), 0x7fu);
+  EXPECT_EQ(value_of(DataType::i8, 0x80), -128.0);
+  EXPECT_EQ(value_of(DataType::u8, 0x80), 128.0);
+}
+
+// Every number of a small float is itself, and every point between two neighbours goes to one of them.
+TEST(Reference, EverySmallFloatIsItself) {
+  for (const DataType type : {DataType::bf16, DataType::f16, DataType::f8e4m3, DataType::f8e5m2}) {
+    const std::uint64_t codes = std::uint64_t{1} << 8 * size_of(type), sign = codes / 2;
+    for (std::uint64_t bits = 0; bits < codes; ++bits) {
+      if (is_nan(type, bits) || std::isinf(value_of(type, bits))) continue;
+      ASSERT_EQ(round_to(type, value_of(type, bits)), bits) << name_of(type);
+      const bool has_next = !is_nan(type, bits + 1) && !std::isinf(value_of(type, bits + 1));
+      if ((bits & ~sign) == sign - 1 || !has_next) continue;
+      const double here = value_of(type, bits), next = value_of(type, bits + 1);
+      ASSERT_EQ(round_to(type, here + (next - here) * 0.49), bits) << name_of(type);
+      ASSERT_EQ(round_to(type, here + (next - here) * 0.51), bits + 1) << name_of(type);
+      ASSERT_EQ(round_to(type, here + (next - here) * 0.5), bits + bits % 2) << name_of(type);
+    }
   }
 }
 
 TEST(Reference, ReducesInRankOrder) {
-  const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
-  const std::uint32_t big_first[] = {bits(16777216), bits(1), bits(-16777216)};
-  EXPECT_EQ(reduce_reference(DataType::f32, ReduceOp::sum, big_first).bits, bits(0));
-  const std::uint32_t big_last[] = {bits(16777216), bits(-16777216), bits(1)};
-  EXPECT_EQ(reduce_reference(DataType::f32, ReduceOp::sum, big_last).bits, bits(1));
-  const std::uint32_t integers[] = {0x7fffffff, 2};
-  EXPECT_EQ(reduce_reference(DataType::i32, ReduceOp::sum, integers).bits, 0x80000001u);
-  EXPECT_EQ(reduce_reference(DataType::i32, ReduceOp::max, integers).bits, 0x7fffffffu);
+  const auto bits = [](float value) -> std::uint64_t { return std::bit_cast<std::uint32_t>(value); };
+  const std::uint64_t big_first[] = {bits(16777216), bits(1), bits(-16777216)};
+  EXPECT_EQ(reduce_reference(DataType::f32, ReduceOp::sum, big_first), bits(0));
+  const std::uint64_t big_last[] = {bits(16777216), bits(-16777216), bits(1)};
+  EXPECT_EQ(reduce_reference(DataType::f32, ReduceOp::sum, big_last), bits(1));
+  const std::uint64_t integers[] = {0x7fffffff, 2};
+  EXPECT_EQ(reduce_reference(DataType::i32, ReduceOp::sum, integers), 0x80000001u);
+  EXPECT_EQ(reduce_reference(DataType::i32, ReduceOp::max, integers), 0x7fffffffu);
 }
 
-TEST(Reference, SeesAWrongBit) {
-  const std::uint32_t inputs[] = {0x3f800000, 0x40000000};
-  const Expected expected = reduce_reference(DataType::f32, ReduceOp::sum, inputs);
-  EXPECT_TRUE(expected.matches(DataType::f32, 0x40400000));
-  EXPECT_FALSE(expected.matches(DataType::f32, 0x40400001));
-  const std::uint32_t with_nan[] = {0x7fc00000, 0x40000000};
-  const Expected nan = reduce_reference(DataType::f32, ReduceOp::sum, with_nan);
-  EXPECT_TRUE(nan.matches(DataType::f32, 0xffc12345));
-  EXPECT_FALSE(nan.matches(DataType::f32, 0x7f800000));
+TEST(Reference, KnowsTheOperators) {
+  const std::uint64_t bytes[] = {0x90, 0x70};
+  EXPECT_EQ(reduce_reference(DataType::i8, ReduceOp::min, bytes), 0x90u);
+  EXPECT_EQ(reduce_reference(DataType::u8, ReduceOp::min, bytes), 0x70u);
+  EXPECT_EQ(reduce_reference(DataType::u8, ReduceOp::prod, bytes), 0x00u);
+  EXPECT_EQ(reduce_reference(DataType::i8, ReduceOp::avg, bytes), 0u);
+  const std::uint64_t negative[] = {0xfe, 0xff}, factors[] = {3, 1};
+  EXPECT_EQ(reduce_reference(DataType::i8, ReduceOp::avg, negative), 0xffu);  // -3 / 2
+  EXPECT_EQ(reduce_reference(DataType::u8, ReduceOp::avg, negative), 0x7eu);  // 253 / 2
+  EXPECT_EQ(reduce_reference(DataType::i8, ReduceOp::premul_sum, negative, factors), 0xf9u);
+  const std::uint64_t zeros[] = {0x8000, 0};
+  EXPECT_EQ(reduce_reference(DataType::f16, ReduceOp::max, zeros), 0u);
+  EXPECT_EQ(reduce_reference(DataType::f16, ReduceOp::min, zeros), 0x8000u);
+  const std::uint64_t alone[] = {0x7c01};
+  EXPECT_EQ(reduce_reference(DataType::f16, ReduceOp::sum, alone), 0x7c01u);
+}
+
+TEST(Reference, GivesOneNan) {
+  const std::uint64_t with_nan[] = {0xffc00001, 0x40000000};
+  EXPECT_EQ(reduce_reference(DataType::f32, ReduceOp::sum, with_nan), 0x7fffffffu);
+  EXPECT_EQ(reduce_reference(DataType::f32, ReduceOp::max, with_nan), 0x40000000u);
+  const std::uint64_t only[] = {0x7d, 0xff};
+  EXPECT_EQ(reduce_reference(DataType::f8e5m2, ReduceOp::min, only), 0x7fu);
 }
 
 TEST(Guards, SeeEveryByteAroundTheBuffer) {

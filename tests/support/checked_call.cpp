@@ -46,22 +46,28 @@ std::uint64_t Caller::run(const Call& call, const Place& place, Problems& proble
 
   runtime::CallOptions options = extra;
   if (call.protocol) options.protocol = call.protocol;
-  const Status status = comm_.all_reduce(send, recv, call.count, call.type, call.op, nullptr, options);
+  const Reduction reduction = reduction_of(call.source, call.type, call.op, comm_.rank());
+  const Status status = comm_.all_reduce(send, recv, call.count, call.type, reduction, nullptr, options);
   if (!status.ok()) {
     problems.add("%s: %s", call.to_string().c_str(), status.to_string().c_str());
     return 0;
   }
 
-  std::array<std::uint32_t, protocol::kMaxRanks> inputs{};
+  std::array<std::uint64_t, protocol::kMaxRanks> inputs{}, factors{};
+  for (std::size_t rank = 0; rank < nranks; ++rank) {
+    factors[rank] = factor_bits(call.source, call.type, static_cast<int>(rank));
+  }
   for (std::uint64_t i = 0; i < call.count; ++i) {
     for (std::size_t rank = 0; rank < nranks; ++rank) {
       inputs[rank] = input_bits(call.source, call.type, static_cast<int>(rank), i);
     }
-    const Expected expected = reduce_reference(call.type, call.op, std::span(inputs).first(nranks));
-    const std::uint32_t got = load_bits(call.type, recv, i);
-    if (!expected.matches(call.type, got)) {
-      problems.add("%s: element %llu is %08x, expected %s%08x", call.to_string().c_str(),
-                   static_cast<unsigned long long>(i), got, expected.any_nan ? "a NaN, " : "", expected.bits);
+    const std::uint64_t expected = reduce_reference(call.type, call.op, std::span(inputs).first(nranks),
+                                                    std::span(factors).first(nranks));
+    const std::uint64_t got = load_bits(call.type, recv, i);
+    if (got != expected) {
+      problems.add("%s: element %llu is %llx, expected %llx", call.to_string().c_str(),
+                   static_cast<unsigned long long>(i), static_cast<unsigned long long>(got),
+                   static_cast<unsigned long long>(expected));
       break;
     }
     if (!place.in_place && load_bits(call.type, send, i) != inputs[static_cast<std::size_t>(comm_.rank())]) {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+
+#include "algorithm/any_math.hpp"
 
 namespace nearlight::test {
 
@@ -14,26 +17,63 @@ using Session = protocol::Session<Region, exec::LaneCoop>;
 constexpr std::uint64_t kGuardBytes = 64;
 constexpr std::byte kGuard{0xa5};
 
-template <class T, ReduceOp op>
-void run_kind(Session& session, const ProtocolCall& call, void* send, void* recv) {
-  using Math = algorithm::PackMath<HostSpace, T, op>;
+template <class Math, class Bufs>
+void run_kind(Session& session, const ProtocolCall& call, const Bufs& input, const Bufs& output,
+              const Math& math) {
   constexpr int kMax = protocol::kMaxRanks;
-  const algorithm::Buffer<HostSpace, T> input(send, call.count), output(recv, call.count);
   const algorithm::Share all{0, 1};
   const algorithm::NoDelay hooks;
   if (call.protocol == Protocol::simple) {
-    if (call.held <= 1) return algorithm::one_shot_simple<Math, kMax, 1>(session, all, input, output, hooks);
-    return algorithm::one_shot_simple<Math, kMax, 2>(session, all, input, output, hooks);
+    if (call.held <= 1) {
+      return algorithm::one_shot_simple<Math, kMax, 1>(session, all, input, output, hooks, math);
+    }
+    return algorithm::one_shot_simple<Math, kMax, 2>(session, all, input, output, hooks, math);
   }
-  if (call.held == 0) return algorithm::one_shot_ll<Math, kMax, 0>(session, all, input, output, hooks);
-  if (call.held == 1) return algorithm::one_shot_ll<Math, kMax, 1>(session, all, input, output, hooks);
-  return algorithm::one_shot_ll<Math, kMax, 2>(session, all, input, output, hooks);
+  if (call.held == 0) return algorithm::one_shot_ll<Math, kMax, 0>(session, all, input, output, hooks, math);
+  if (call.held == 1) return algorithm::one_shot_ll<Math, kMax, 1>(session, all, input, output, hooks, math);
+  return algorithm::one_shot_ll<Math, kMax, 2>(session, all, input, output, hooks, math);
+}
+
+template <class T, ReduceOp op>
+void run_own(Session& session, const ProtocolCall& call, void* send, void* recv) {
+  using Bufs = algorithm::Buffer<HostSpace, T>;
+  run_kind(session, call, Bufs(send, call.count), Bufs(recv, call.count),
+           algorithm::PackMath<HostSpace, T, op>{});
 }
 
 template <class T>
-void run_op(Session& session, const ProtocolCall& call, void* send, void* recv) {
-  if (call.op == ReduceOp::sum) return run_kind<T, ReduceOp::sum>(session, call, send, recv);
-  run_kind<T, ReduceOp::max>(session, call, send, recv);
+void run_any(Session& session, const ProtocolCall& call, std::uint64_t factor, void* send, void* recv) {
+  using Bufs = algorithm::ScaledBuffer<HostSpace, T>;
+  const Bufs input(send, call.count, call.op == ReduceOp::premul_sum, factor);
+  run_kind(session, call, input, Bufs(recv, call.count), algorithm::AnyMath<HostSpace, T>{call.op});
+}
+
+Source source_of(const ProtocolCall& call) { return {Values::numbers, call.seed}; }
+
+// By the code that the library would take.
+void run_type(Session& session, const ProtocolCall& call, int rank, void* send, void* recv) {
+  const bool sum = call.op == ReduceOp::sum;
+  if (algorithm::has_own_code(call.type, call.op)) {
+    switch (call.type) {
+      case DataType::i32:
+        return sum ? run_own<std::int32_t, ReduceOp::sum>(session, call, send, recv)
+                   : run_own<std::int32_t, ReduceOp::max>(session, call, send, recv);
+      case DataType::f32:
+        return sum ? run_own<float, ReduceOp::sum>(session, call, send, recv)
+                   : run_own<float, ReduceOp::max>(session, call, send, recv);
+      case DataType::bf16:
+        return sum ? run_own<Bf16, ReduceOp::sum>(session, call, send, recv)
+                   : run_own<Bf16, ReduceOp::max>(session, call, send, recv);
+      default:
+        return run_own<F16, ReduceOp::sum>(session, call, send, recv);
+    }
+  }
+  with_type(call.type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_void_v<T>) {
+      run_any<T>(session, call, factor_bits(source_of(call), call.type, rank), send, recv);
+    }
+  });
 }
 
 // The send and receive buffers of one rank, with guards around what the call may touch.
@@ -57,18 +97,19 @@ class Buffers {
   void* recv() { return call_.in_place ? send() : recv_.data() + recv_at_; }
 
   void check(int nranks, std::size_t number, Problems& problems) {
-    std::vector<std::uint32_t> inputs(static_cast<std::size_t>(nranks));
+    std::vector<std::uint64_t> inputs(static_cast<std::size_t>(nranks));
     for (std::uint64_t i = 0; i < call_.count; ++i) {
       for (int rank = 0; rank < nranks; ++rank) {
         inputs[static_cast<std::size_t>(rank)] = input_bits(source(), call_.type, rank, i);
       }
-      const Expected expected = reduce_reference(call_.type, call_.op, inputs);
-      const std::uint32_t got = load_bits(call_.type, recv(), i);
-      if (!expected.matches(call_.type, got)) {
-        problems.add("call %zu (%s %s %s, %llu elements, held %d) rank %d element %llu: %08x, expected %08x",
+      const std::uint64_t expected = reduce_reference(call_.type, call_.op, inputs, factors_of(nranks));
+      const std::uint64_t got = load_bits(call_.type, recv(), i);
+      if (got != expected) {
+        problems.add("call %zu (%s %s %s, %llu elements, held %d) rank %d element %llu: %llx, expected %llx",
                      number, name_of(call_.protocol), name_of(call_.type), name_of(call_.op),
                      static_cast<unsigned long long>(call_.count), call_.held, rank_,
-                     static_cast<unsigned long long>(i), got, expected.bits);
+                     static_cast<unsigned long long>(i), static_cast<unsigned long long>(got),
+                     static_cast<unsigned long long>(expected));
       }
     }
     check_guards(call_.in_place ? send_ : recv_, call_.in_place ? send_at_ : recv_at_, number, problems);
@@ -84,7 +125,12 @@ class Buffers {
   }
 
  private:
-  Source source() const { return {Values::numbers, call_.seed}; }
+  Source source() const { return source_of(call_); }
+  std::vector<std::uint64_t> factors_of(int nranks) const {
+    std::vector<std::uint64_t> factors;
+    for (int rank = 0; rank < nranks; ++rank) factors.push_back(factor_bits(source(), call_.type, rank));
+    return factors;
+  }
   void check_guards(const std::vector<std::byte>& buffer, std::size_t at, std::size_t number,
                     Problems& problems) const {
     const auto is_guard = [](std::byte byte) { return byte == kGuard; };
@@ -122,17 +168,7 @@ void ProtocolRanks::run(const ProtocolCall& call, int rank, exec::LaneCoop coop,
   control.timeout_ns = shape_.timeout_ns;
   Session session(Region(reinterpret_cast<char*>(heap_.data()), stride_, rank, layout_), coop, own.state,
                   control, 0, 0);
-  switch (call.type) {
-    case DataType::i32:
-      run_op<std::int32_t>(session, call, send, recv);
-      break;
-    case DataType::f32:
-      run_op<float>(session, call, send, recv);
-      break;
-    case DataType::bf16:
-      run_op<Bf16>(session, call, send, recv);
-      break;
-  }
+  run_type(session, call, rank, send, recv);
   session.close();
 }
 
@@ -178,8 +214,8 @@ std::vector<ProtocolCall> random_calls(std::size_t number, std::uint64_t max_byt
   for (ProtocolCall& call : calls) {
     call.protocol = below(2) == 0 ? Protocol::ll : Protocol::simple;
     call.held = static_cast<int>(below(3));
-    call.type = kDataTypes[below(3)];
-    call.op = kReduceOps[below(2)];
+    call.type = kDataTypes[below(std::size(kDataTypes))];
+    call.op = kReduceOps[below(std::size(kReduceOps))];
     // Small ones most often: a count of 0 and 1, ends inside a pack and a vector, then several rounds.
     const std::uint64_t limit = below(3) == 0 ? max_bytes : 64;
     call.count = below(limit / size_of(call.type) + 1);

@@ -95,11 +95,9 @@ TEST(FloorsOf, CopiesTheReport) {
   EXPECT_EQ(floors.eager_floor_us, 7);
 }
 
-TEST(Names, ModesAndTypes) {
+TEST(Names, Modes) {
   for (const Mode mode : {Mode::kernel, Mode::graph, Mode::eager}) EXPECT_EQ(parse_mode(name_of(mode)), mode);
   EXPECT_FALSE(parse_mode("Graph").has_value());
-  EXPECT_STREQ(short_name_of(DataType::bf16), "bf16");
-  for (const DataType type : kDataTypes) EXPECT_EQ(parse_data_type(short_name_of(type)), type);
 }
 
 }  // namespace

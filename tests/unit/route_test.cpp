@@ -158,6 +158,19 @@ TEST(Route, TypesOfTheSameBytesTakeTheSameRoute) {
   }
 }
 
+// Code that takes its operator at run time has one pack a thread, and so takes more CTAs or rounds.
+TEST(Route, OnlyTypesWithCodeOfTheirOwnHoldSeveralPacks) {
+  for (const DataType type : kDataTypes) {
+    for (const ReduceOp op : kReduceOps) {
+      Facts large = facts(true, 2, 512 * 1024, type);
+      large.op = op;
+      const Route route = all_reduce(large);
+      EXPECT_EQ(route.protocol, Protocol::ll);
+      EXPECT_EQ(route.held > 1, algorithm::has_own_code(type, op)) << name_of(type) << ' ' << name_of(op);
+    }
+  }
+}
+
 TEST(Route, KindsHaveNames) {
   EXPECT_STREQ(algorithm::name_of(Algorithm::copy), "copy");
   EXPECT_STREQ(algorithm::name_of(Algorithm::one_shot), "one_shot");

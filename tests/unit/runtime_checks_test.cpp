@@ -83,6 +83,26 @@ TEST(CheckBuffers, AlignmentIsTheElements) {
   }
 }
 
+TEST(CheckBuffers, OnlyAPreMultipliedSumTakesAFactorAndOfTheElementsType) {
+  const auto check = [](DataType type, const Reduction& op) {
+    return check_buffers(at(0x1000), at(0x1000), 4, type, op);
+  };
+  const float factor = 2;
+  const Reduction scaled = Reduction::premul_sum(DataType::f32, &factor);
+  EXPECT_TRUE(check(DataType::f32, scaled).ok());
+  const Status other = check(DataType::i32, scaled);
+  EXPECT_EQ(other.code(), Code::invalid_argument);
+  EXPECT_TRUE(says(other, "op: the factor is of type float, the elements are int32")) << other.text();
+  const Status none = check(DataType::f32, ReduceOp::premul_sum);
+  EXPECT_EQ(none.code(), Code::invalid_argument);
+  EXPECT_TRUE(says(none, "op: mulsum needs a factor")) << none.text();
+  Reduction sum = scaled;
+  sum.op = ReduceOp::sum;
+  const Status too_many = check(DataType::f32, sum);
+  EXPECT_EQ(too_many.code(), Code::invalid_argument);
+  EXPECT_TRUE(says(too_many, "op: sum takes no factor")) << too_many.text();
+}
+
 TEST(EffectiveTimeout, OptionThenVariableThenTenMinutes) {
   Options options;
   ::unsetenv("NEARLIGHT_TIMEOUT_MS");

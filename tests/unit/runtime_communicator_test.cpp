@@ -111,6 +111,7 @@ TEST(HostCommunicator, OneRankCopiesOrDoesNothing) {
                 [](Communicator& comm, Exchange&, Problems& trouble) {
                   for (const std::size_t count : {1, 9, 10, 1023, 100'000}) {
                     for (const ReduceOp op : kReduceOps) {
+                      if (op == ReduceOp::premul_sum) continue;  // multiplies even then
                       std::vector<std::uint32_t> send(count), recv(count, 0xdeadbeef);
                       for (std::size_t i = 0; i < count; ++i)
                         send[i] = static_cast<std::uint32_t>(i * 2'654'435'761u);
@@ -125,6 +126,42 @@ TEST(HostCommunicator, OneRankCopiesOrDoesNothing) {
                     }
                   }
                 }),
+            "");
+}
+
+TEST(HostCommunicator, OneRankMultipliesWithItsFactor) {
+  EXPECT_EQ(test::run_communicators(Kind::threads, 1, {},
+                                    [](Communicator& comm, Exchange&, Problems& trouble) {
+                                      for (const std::size_t count : {1, 3, 1023}) {
+                                        std::vector<std::int64_t> send(count), recv(count + 1, -1);
+                                        for (std::size_t i = 0; i < count; ++i)
+                                          send[i] = static_cast<std::int64_t>(i) - 5;
+                                        const std::int64_t factor = -3;
+                                        const Status status = comm.all_reduce(
+                                            send.data(), recv.data(), count, DataType::i64,
+                                            Reduction::premul_sum(DataType::i64, &factor), nullptr);
+                                        if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+                                        for (std::size_t i = 0; i < count; ++i) {
+                                          if (recv[i] != -3 * (static_cast<std::int64_t>(i) - 5))
+                                            trouble.add("element %zu", i);
+                                        }
+                                        if (recv[count] != -1) trouble.add("written behind the end");
+                                      }
+                                    }),
+            "");
+}
+
+TEST(HostCommunicator, DelaysAreForTypesWithCodeOfTheirOwn) {
+  EXPECT_EQ(test::run_communicators(Kind::threads, 2, {},
+                                    [](Communicator& comm, Exchange&, Problems& trouble) {
+                                      double value = 1;
+                                      CallOptions how;
+                                      how.delay_point = 1;
+                                      test::expect_failure(trouble, "a delay",
+                                                           comm.all_reduce(&value, &value, 1, DataType::f64,
+                                                                           ReduceOp::sum, nullptr, how),
+                                                           Code::invalid_argument, {"delay_point"});
+                                    }),
             "");
 }
 

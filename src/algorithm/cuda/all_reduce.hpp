@@ -51,6 +51,10 @@ struct AllReduceArgs {
   // *taken (zeroed).
   std::uint32_t pinned, sm;
   std::uint32_t* taken;
+  // Only read by the kernels that know their operator at run time. `factor`: the bits of this rank's factor
+  // of a pre-multiplied sum.
+  ReduceOp op;
+  std::uint64_t factor;
 };
 
 // A CTA of a loop kernel writes its SM's cycle counter before the first sample and after each, then the time
@@ -65,7 +69,7 @@ struct LaunchShape {
   std::uint32_t held;     // LL: 1, 2 or 4 packs a thread (at most max_held(nranks))
   std::uint32_t grid;     // CTAs, at most the number of regions
   std::uint32_t threads;  // a multiple of 32, at most kMaxThreads; LL: threads * held <= slots
-  bool loop = false;      // samples * chain operations in one kernel
+  bool loop = false;      // samples * chain operations in one kernel: has_own_code() only
   bool pinned = false;    // loop only: `grid` is 1, and the CTA is the one that lands on the wanted SM
   bool delayed = false;   // with test delays: f32 sum only
 };
@@ -75,6 +79,10 @@ constexpr std::uint32_t max_held(int nranks) { return nranks <= 2 ? 4 : nranks <
 
 // Enqueues one kernel with programmatic dependent launch; nothing is allocated, nothing else is called.
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream);
+
+// The pre-multiplied sum of a single rank: recv[i] = factor * send[i]. Of `args` the buffers, the count and
+// the factor are read.
+Status launch_alone(const AllReduceArgs& args, DataType type, cudaStream_t stream);
 
 // Loads every kernel on the current device: lazy loading would wait for a kernel that waits for this launch.
 Status preload();

@@ -2,6 +2,9 @@
 
 namespace nearlight::algorithm::cuda {
 
-Kernel pick_bf16(const Pick& pick) { return pick_variant<Bf16>(pick); }
+Kernel pick_bf16(const Pick& pick) {
+  return pick.op == ReduceOp::sum ? pick_variant<Bf16, ReduceOp::sum>(pick)
+                                  : pick_variant<Bf16, ReduceOp::max>(pick);
+}
 
 }  // namespace nearlight::algorithm::cuda

@@ -1,4 +1,5 @@
-// The one-shot AllReduce kernels of one element type; each .cu file instantiates one type.
+// The one-shot AllReduce kernels made for one type and operator; each .cu file instantiates one type. Those
+// that take the operator at run time are in all_reduce_any.cuh.
 #pragma once
 
 #include <type_traits>
@@ -22,6 +23,15 @@ template <int kMax>
 inline constexpr int kSimpleUnroll = kMax <= 2   ? 4
                                      : kMax <= 4 ? 2
                                                  : 1;
+
+template <int kMax>
+NL_FN Region<kMax> region_of(const AllReduceArgs& args, std::uint32_t cta) {
+  const protocol::RegionLayout layout{args.nranks, args.slots, args.cells};
+  return Region<kMax>(args.regions + cta * args.region_bytes, args.stride, args.rank, layout);
+}
+NL_FN protocol::Control<CudaSpace> control_of(const AllReduceArgs& args) {
+  return {args.abort, args.claim, args.valid, args.record, args.timeout_ns};
+}
 
 enum class Variant { once, loop, delayed };
 
@@ -85,10 +95,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   }
   const Share share{cta, ctas};
   const exec::CtaCoop coop;
-  const protocol::RegionLayout layout{args.nranks, args.slots, args.cells};
-  const Region<kMax> region(args.regions + cta * args.region_bytes, args.stride, args.rank, layout);
-  const protocol::Control<CudaSpace> control{args.abort, args.claim, args.valid, args.record,
-                                             args.timeout_ns};
+  const auto region = region_of<kMax>(args, cta);
+  const auto control = control_of(args);
   const Bufs input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
   State* state = reinterpret_cast<State*>(args.states) + cta;
   exec::keep(state);
@@ -127,8 +135,9 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 
 using Kernel = void (*)(const AllReduceArgs);
 
-// Which of the kernels of one type. `fast`: see OneShotLl; only where held is 1. It may differ between ranks:
-// it changes how a rank accesses its own buffers, not what it sends.
+// Which of the kernels of one type; nranks 1 is the kernel of launch_alone(). `fast`: see OneShotLl; only
+// where held is 1. It may differ between ranks: it changes how a rank accesses its own buffers, not what it
+// sends.
 struct Pick {
   ReduceOp op;
   int nranks;
@@ -161,28 +170,31 @@ Kernel pick_ranks(const Pick& pick) {
   return pick_shape<T, op, 8, variant>(pick);
 }
 
-template <class T>
+template <class T, ReduceOp op>
 Kernel pick_variant(const Pick& pick) {
-  const bool sum = pick.op == ReduceOp::sum;
   switch (pick.variant) {
     case Variant::once:
-      return sum ? pick_ranks<T, ReduceOp::sum, Variant::once>(pick)
-                 : pick_ranks<T, ReduceOp::max, Variant::once>(pick);
+      return pick_ranks<T, op, Variant::once>(pick);
     case Variant::loop:
-      return sum ? pick_ranks<T, ReduceOp::sum, Variant::loop>(pick)
-                 : pick_ranks<T, ReduceOp::max, Variant::loop>(pick);
+      return pick_ranks<T, op, Variant::loop>(pick);
     case Variant::delayed:
-      if constexpr (std::is_same_v<T, float>) {
-        if (sum) return pick_shape<T, ReduceOp::sum, 8, Variant::delayed>(pick);
+      if constexpr (std::is_same_v<T, float> && op == ReduceOp::sum) {
+        return pick_shape<T, op, 8, Variant::delayed>(pick);
       }
       return nullptr;
   }
   return nullptr;
 }
 
-// One function a type, each in its own .cu file.
+// The types with code for their own operators, each in its own .cu file; pick.op is one of these.
 Kernel pick_f32(const Pick& pick);
 Kernel pick_bf16(const Pick& pick);
 Kernel pick_i32(const Pick& pick);
+Kernel pick_f16(const Pick& pick);
+
+// The kernels that take the operator as an argument, some types each; null for other types.
+Kernel pick_any_integer(DataType type, const Pick& pick);
+Kernel pick_any_float(DataType type, const Pick& pick);
+Kernel pick_any_small_float(DataType type, const Pick& pick);
 
 }  // namespace nearlight::algorithm::cuda

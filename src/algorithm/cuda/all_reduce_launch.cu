@@ -9,7 +9,7 @@ Status cuda_failure(const char* call, cudaError_t error) {
   return failure(Code::cuda_error, "%s: %s", call, cudaGetErrorString(error));
 }
 
-Kernel pick_type(DataType type, const Pick& pick) {
+Kernel pick_own(DataType type, const Pick& pick) {
   switch (type) {
     case DataType::f32:
       return pick_f32(pick);
@@ -17,8 +17,36 @@ Kernel pick_type(DataType type, const Pick& pick) {
       return pick_bf16(pick);
     case DataType::i32:
       return pick_i32(pick);
+    case DataType::f16:
+      return pick_f16(pick);
+    default:
+      return nullptr;
+  }
+}
+
+Kernel pick_kernel(DataType type, const Pick& pick) {
+  if (pick.nranks > 1 && has_own_code(type, pick.op)) return pick_own(type, pick);
+  for (const auto pick_any : {pick_any_integer, pick_any_float, pick_any_small_float}) {
+    if (const Kernel kernel = pick_any(type, pick); kernel != nullptr) return kernel;
   }
   return nullptr;
+}
+
+// Enqueued with programmatic dependent launch.
+Status enqueue(Kernel kernel, const AllReduceArgs& args, unsigned ctas, unsigned threads,
+               cudaStream_t stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(ctas);
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args);
+  if (error != cudaSuccess) return cuda_failure("cudaLaunchKernelEx", error);
+  return {};
 }
 
 }  // namespace
@@ -39,7 +67,7 @@ Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t 
                          packs - before_last_cta > shape.threads - 32;
   const bool fast = (bytes | places) % sizeof(exec::Pack) == 0 && none_idle;
   const Kernel kernel =
-      pick_type(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant});
+      pick_kernel(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant});
   if (kernel == nullptr) {
     return failure(Code::invalid_argument, "no kernel for %s %s, %s, %u packs a thread, %d ranks%s",
                    name_of(shape.type), name_of(shape.op), name_of(shape.protocol), shape.held, args.nranks,
@@ -47,35 +75,37 @@ Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t 
                    : shape.loop  ? ", in a loop"
                                  : "");
   }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.pinned ? kPinnedCtas : shape.grid);
-  config.blockDim = dim3(shape.threads);
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args);
-  if (error != cudaSuccess) return cuda_failure("cudaLaunchKernelEx", error);
-  return {};
+  return enqueue(kernel, args, shape.pinned ? kPinnedCtas : shape.grid, shape.threads, stream);
+}
+
+Status launch_alone(const AllReduceArgs& args, DataType type, cudaStream_t stream) {
+  const Kernel kernel =
+      pick_kernel(type, {ReduceOp::premul_sum, 1, Protocol::simple, 0, false, Variant::once});
+  if (kernel == nullptr) return failure(Code::invalid_argument, "no kernel for one rank's %s", name_of(type));
+  constexpr std::uint64_t kMostCtas = 256;
+  const std::uint64_t per_cta = kMaxThreads * (sizeof(exec::Vec) / size_of(type));
+  const std::uint64_t ctas = (args.count + per_cta - 1) / per_cta;
+  return enqueue(kernel, args, static_cast<unsigned>(ctas < kMostCtas ? ctas : kMostCtas), kMaxThreads,
+                 stream);
 }
 
 Status preload() {
+  const auto load = [](Kernel kernel) -> Status {
+    if (kernel == nullptr) return {};
+    cudaFuncAttributes attributes{};
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+    if (error != cudaSuccess) return cuda_failure("cudaFuncGetAttributes of an AllReduce kernel", error);
+    return {};
+  };
   for (const DataType type : kDataTypes) {
-    for (const ReduceOp op : kReduceOps) {
-      for (const int nranks : {2, 4, 8}) {
+    // The last one stands for all operators without code of their own.
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::premul_sum}) {
+      for (const int nranks : {1, 2, 4, 8}) {
         for (const Variant variant : {Variant::once, Variant::loop, Variant::delayed}) {
           for (const std::uint32_t held : {0u, 1u, 2u, 4u}) {
+            const Protocol protocol_kind = held == 0 ? Protocol::simple : Protocol::ll;
             for (const bool fast : {false, true}) {
-              const Protocol protocol_kind = held == 0 ? Protocol::simple : Protocol::ll;
-              const Kernel kernel = pick_type(type, {op, nranks, protocol_kind, held, fast, variant});
-              if (kernel == nullptr) continue;
-              cudaFuncAttributes attributes{};
-              const cudaError_t error =
-                  cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
-              if (error != cudaSuccess)
-                return cuda_failure("cudaFuncGetAttributes of an AllReduce kernel", error);
+              NL_TRY(load(pick_kernel(type, {op, nranks, protocol_kind, held, fast, variant})));
             }
           }
         }

@@ -1,15 +1,14 @@
 #include "algorithm/host/all_reduce.hpp"
 
+#include "algorithm/host/all_reduce_any.hpp"
 #include "algorithm/host/bulk.hpp"
+#include "algorithm/host/region.hpp"
 
 namespace nearlight::algorithm::host {
 
 namespace {
 
 using exec::HostSpace;
-template <int kMax>
-using Region = protocol::FlatRegion<HostSpace, kMax == 2 ? 2 : 0>;
-static_assert(exec::ExecSpace<HostSpace> && exec::Coop<exec::SoloCoop> && protocol::RegionView<Region<2>>);
 
 template <class T, ReduceOp op, int kMax, class Hooks>
 void run(const AllReduceCall& call, const Hooks& hooks) {
@@ -48,6 +47,7 @@ void run_op(const AllReduceCall& call) {
 }  // namespace
 
 void all_reduce(const AllReduceCall& call) {
+  if (!has_own_code(call.type, call.op)) return all_reduce_any(call);
   switch (call.type) {
     case DataType::i32:
       return run_op<std::int32_t>(call);
@@ -55,6 +55,10 @@ void all_reduce(const AllReduceCall& call) {
       return run_op<float>(call);
     case DataType::bf16:
       return run_op<Bf16>(call);
+    case DataType::f16:
+      return run_ranks<F16, ReduceOp::sum>(call);
+    default:
+      return;  // has no code of its own
   }
 }
 

@@ -24,10 +24,14 @@ struct AllReduceCall {
   const void* send;
   void* recv;
   std::uint64_t count;
-  Delay<exec::HostSpace> delay;  // test hook
+  std::uint64_t factor = 0;           // premul_sum: the bits of this rank's factor
+  Delay<exec::HostSpace> delay = {};  // test hook; has_own_code() only
 };
 
 // A failure is in the control's record, not in a return value: one place for all spaces.
 void all_reduce(const AllReduceCall& call);
+
+// The pre-multiplied sum of a single rank: recv[i] = factor * send[i].
+void multiply_alone(DataType type, const void* send, void* recv, std::uint64_t count, std::uint64_t factor);
 
 }  // namespace nearlight::algorithm::host

@@ -20,6 +20,22 @@ NL_FN std::uint32_t as_bits(float value) {
   return bits;
 }
 
+NL_FN double as_double(std::uint64_t bits) {
+  double value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+NL_FN std::uint64_t as_bits(double value) {
+  std::uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+// The NaN that every reduction gives where it gives one: all ones, no sign.
+inline constexpr std::uint32_t kNan32 = 0x7fffffffu;
+inline constexpr std::uint64_t kNan64 = 0x7fffffffffffffffu;
+
 NL_FN std::uint32_t low_half(std::uint64_t pack) { return static_cast<std::uint32_t>(pack); }
 NL_FN std::uint32_t high_half(std::uint64_t pack) { return static_cast<std::uint32_t>(pack >> 32); }
 NL_FN std::uint64_t join_halves(std::uint32_t low, std::uint32_t high) {

@@ -9,6 +9,7 @@
 #include <nearlight/detail/exec/bits.hpp>
 #include <nearlight/detail/exec/concepts.hpp>
 #include <nearlight/detail/exec/fn.hpp>
+#include <nearlight/detail/exec/small_float.hpp>
 
 namespace nearlight::exec {
 
@@ -22,8 +23,6 @@ struct CudaSpace {
   static constexpr std::uint32_t kPollsPerCheck = 2048;  // about 0.3 ms of polling
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
   static constexpr bool kUnalignedAccess = false;
-  // fp32: a + b and b + a are the same bits, NaNs too, as every NaN that comes out is the same one.
-  static constexpr bool kFloatPairsCommute = true;
 
   static NL_FN void store_line(Line& line, Pack pack, std::uint32_t flag) {
     asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %3, %2, %3};" ::"l"(&line), "r"(low_half(pack)),
@@ -118,6 +117,12 @@ struct CudaSpace {
     asm volatile("ld.relaxed.gpu.global.u16 %0, [%1];" : "=h"(value) : "l"(element) : "memory");
     return value;
   }
+  static NL_FN std::uint64_t load_element(const std::uint64_t* element) { return load_pack(element); }
+  static NL_FN std::uint8_t load_element(const std::uint8_t* element) {
+    std::uint16_t value;
+    asm volatile("ld.relaxed.gpu.global.u8 %0, [%1];" : "=h"(value) : "l"(element) : "memory");
+    return static_cast<std::uint8_t>(value);
+  }
   static NL_FN void store_pack(void* aligned8, Pack value) { *static_cast<Pack*>(aligned8) = value; }
   static NL_FN void store_vec(void* aligned16, const Vec& value) {
     store_cell(*static_cast<Cell*>(aligned16), value);
@@ -141,8 +146,62 @@ struct CudaSpace {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
   }
-  // A NaN loses to a number; +0 beats -0.
+  // Both floats to IEEE binary16, likewise; too large becomes infinity.
+  static NL_FN std::uint32_t to_f16_pair(float low, float high) {
+    std::uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+  }
+  static NL_FN void from_f16_pair(std::uint32_t pair, float& low, float& high) {
+    asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+        : "=f"(low), "=f"(high)
+        : "r"(pair));
+  }
+  // Both floats to 8 bits, nearest even; NaN becomes 0x7f, too large (infinities, too) the largest number.
+  static NL_FN std::uint32_t to_e4m3_pair(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return E4m3Format::narrow(low) | E4m3Format::narrow(high) << 8;
+#endif
+  }
+  static NL_FN void from_e4m3_pair(std::uint32_t pair, float& low, float& high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    std::uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(pair)));
+    from_f16_pair(halves, low, high);
+#else
+    low = E4m3Format::widen(pair & 0xffu);
+    high = E4m3Format::widen(pair >> 8 & 0xffu);
+#endif
+  }
+  static NL_FN std::uint32_t to_e5m2_pair(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return E5m2Format::narrow(low) | E5m2Format::narrow(high) << 8;
+#endif
+  }
+  static NL_FN void from_e5m2_pair(std::uint32_t pair, float& low, float& high) {
+    // The upper bytes of two binary16.
+    from_f16_pair((pair & 0xffu) << 8 | (pair & 0xff00u) << 16, low, high);
+  }
+
+  // A NaN loses to a number; +0 beats -0, and -0 beats +0 in min.
   static NL_FN float max_float(float a, float b) { return fmaxf(a, b); }
+  static NL_FN float min_float(float a, float b) { return fminf(a, b); }
+  // Never contracted into one instruction with what comes before or after.
+  static NL_FN float multiply(float a, float b) { return __fmul_rn(a, b); }
+  static NL_FN double multiply(double a, double b) { return __dmul_rn(a, b); }
+  static NL_FN float divide(float a, float b) { return __fdiv_rn(a, b); }
+  static NL_FN double divide(double a, double b) { return __ddiv_rn(a, b); }
+  // Whatever NaN it is made the one of all ones without a sign. The GPU's f32 arithmetic gives no other.
+  static NL_FN float one_nan(float value) { return value; }
+  static NL_FN double one_nan(double value) { return value != value ? as_double(kNan64) : value; }
 
   static NL_FN std::uint64_t now_ns() {
     std::uint64_t now;

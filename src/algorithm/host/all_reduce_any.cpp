@@ -1,0 +1,86 @@
+#include "algorithm/host/all_reduce_any.hpp"
+
+#include "algorithm/any_math.hpp"
+#include "algorithm/host/bulk.hpp"
+#include "algorithm/host/region.hpp"
+
+namespace nearlight::algorithm::host {
+
+namespace {
+
+using exec::HostSpace;
+
+template <class T>
+struct AnyBulk {
+  ReduceOp op;
+
+  static constexpr bool kUsed = true;
+  // Not where contributions are multiplied as they are loaded.
+  bool usable() const { return op != ReduceOp::premul_sum; }
+  static void copy(HostSpace::Cell* to, const char* from, std::size_t cells) {
+    Bulk<T, ReduceOp::sum>::copy(to, from, cells);
+  }
+  void reduce(char* out, const char* const* sources, int nranks, std::size_t bytes) const {
+    const std::size_t count = bytes / sizeof(T);
+    switch (op) {
+      case ReduceOp::sum:
+        return reduce_run<T, ReduceOp::sum>(out, sources, nranks, count);
+      case ReduceOp::prod:
+        return reduce_run<T, ReduceOp::prod>(out, sources, nranks, count);
+      case ReduceOp::max:
+        return reduce_run<T, ReduceOp::max>(out, sources, nranks, count);
+      case ReduceOp::min:
+        return reduce_run<T, ReduceOp::min>(out, sources, nranks, count);
+      case ReduceOp::avg:
+        return reduce_run<T, ReduceOp::avg>(out, sources, nranks, count);
+      case ReduceOp::premul_sum:
+        break;  // not usable()
+    }
+  }
+};
+
+template <class T, int kMax>
+void run(const AllReduceCall& call) {
+  using Math = AnyMath<HostSpace, T>;
+  using Bufs = ScaledBuffer<HostSpace, T>;
+  protocol::Session session(Region<kMax>(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{},
+                            *call.state, call.control, 0, call.collective);
+  const Bufs input(const_cast<void*>(call.send), call.count, call.op == ReduceOp::premul_sum, call.factor);
+  const Bufs output(call.recv, call.count);
+  const Math math{call.op};
+  if (call.protocol == Protocol::ll) {
+    one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, NoDelay{}, math);
+  } else {
+    one_shot_simple<Math, kMax, 1, AnyBulk<T>>(session, Share{0, 1}, input, output, NoDelay{}, math,
+                                               AnyBulk<T>{call.op});
+  }
+  session.close();
+}
+
+}  // namespace
+
+void all_reduce_any(const AllReduceCall& call) {
+  with_type(call.type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_void_v<T>) {
+      if (call.layout.nranks <= 2) {
+        run<T, 2>(call);
+      } else {
+        run<T, protocol::kMaxRanks>(call);
+      }
+    }
+  });
+}
+
+void multiply_alone(DataType type, const void* send, void* recv, std::uint64_t count, std::uint64_t factor) {
+  with_type(type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_void_v<T>) {
+      const ScaledBuffer<HostSpace, T> input(const_cast<void*>(send), count, true, factor);
+      const ScaledBuffer<HostSpace, T> output(recv, count);
+      for (std::uint64_t i = 0; i < input.vecs(); ++i) output.store_vec(i, input.load_vec(i));
+    }
+  });
+}
+
+}  // namespace nearlight::algorithm::host
