@@ -45,12 +45,6 @@ std::optional<bool> parse_switch(const std::string& text) {
   if (text == "1") return true;
   return std::nullopt;
 }
-std::optional<algorithm::Protocol> parse_protocol(const std::string& text) {
-  for (const auto protocol : {algorithm::Protocol::ll, algorithm::Protocol::simple}) {
-    if (text == algorithm::name_of(protocol)) return protocol;
-  }
-  return std::nullopt;
-}
 
 void describe_sizes(CLI::App& app, BenchOptions& options) {
   add(app, "-b,--minbytes", options.min_bytes, bench::parse_size,
@@ -117,7 +111,9 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
       "peers to measure in turns with nearlight, by commas: nccl, nccl_sym (symmetric windows), openmpi "
       "(CPU)")
       ->type_name("NAMES");
-  add(app, "--protocol", options.protocol, parse_protocol, "force a protocol: ll, simple")->type_name("NAME");
+  add(app, "--protocol", options.protocols, bench::parse_protocols,
+      "force a protocol: ll, simple, sentinel; on GPUs also several, beside what would be chosen")
+      ->type_name("NAMES");
   app.add_option("--grid", options.grid, "force the number of CTAs");
   app.add_option("--threads", options.threads, "force the threads of a CTA");
   app.add_option("--sm", options.sm,

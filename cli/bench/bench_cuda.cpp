@@ -64,7 +64,7 @@ int bench_cuda(const BenchOptions& options, const cli::GpuLook& look) {
   job.peers = options.against;
   job.plan = plan_of(options, job.attach ? Backend::nccl : Backend::cuda);
   job.comm.timeout = std::chrono::milliseconds(options.timeout_ms);
-  job.call.protocol = options.protocol;
+  job.protocols = options.protocols;
   job.call.grid = options.grid;
   job.call.threads = options.threads;
   job.sm = options.sm;

@@ -1,5 +1,6 @@
 #include "cli/bench/nearlight_contender.hpp"
 
+#include <string>
 #include <utility>
 
 #include "cli/results.hpp"
@@ -16,10 +17,12 @@ constexpr std::uint32_t kCatchUp = 8;
 class NearlightContender final : public Contender {
  public:
   NearlightContender(std::unique_ptr<runtime::Communicator> communicator, const runtime::CallOptions& options,
-                     std::optional<std::uint32_t> sm)
-      : communicator_(std::move(communicator)), options_(options), sm_(sm) {}
+                     std::optional<std::uint32_t> sm, bool names_protocol)
+      : communicator_(std::move(communicator)), options_(options), sm_(sm), impl_(cli::kOwnImpl) {
+    if (names_protocol && options.protocol) impl_ += std::string("_") + algorithm::name_of(*options.protocol);
+  }
 
-  const char* impl() const override { return cli::kOwnImpl.data(); }
+  const char* impl() const override { return impl_.c_str(); }
 
   Status all_reduce(const Operation& operation, runtime::Stream stream) override {
     return communicator_->all_reduce(operation.send, operation.recv, operation.count, operation.type,
@@ -61,14 +64,15 @@ class NearlightContender final : public Contender {
   std::unique_ptr<runtime::Communicator> communicator_;
   runtime::CallOptions options_;
   std::optional<std::uint32_t> sm_;
+  std::string impl_;
 };
 
 }  // namespace
 
 std::unique_ptr<Contender> make_nearlight_contender(std::unique_ptr<runtime::Communicator> communicator,
                                                     const runtime::CallOptions& options,
-                                                    std::optional<std::uint32_t> sm) {
-  return std::make_unique<NearlightContender>(std::move(communicator), options, sm);
+                                                    std::optional<std::uint32_t> sm, bool names_protocol) {
+  return std::make_unique<NearlightContender>(std::move(communicator), options, sm, names_protocol);
 }
 
 }  // namespace nearlight::bench

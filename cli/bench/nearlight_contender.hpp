@@ -11,9 +11,11 @@
 namespace nearlight::bench {
 
 // `options` go along with every call.
-// `sm`: where kernel mode runs its CTA (LoopPlan::sm).
+// `sm`: where kernel mode runs its CTA (LoopPlan::sm). `names_protocol`: impl() is "nearlight_<protocol>",
+// for several forced ones in one run.
 std::unique_ptr<Contender> make_nearlight_contender(std::unique_ptr<runtime::Communicator> communicator,
                                                     const runtime::CallOptions& options,
-                                                    std::optional<std::uint32_t> sm = {});
+                                                    std::optional<std::uint32_t> sm = {},
+                                                    bool names_protocol = false);
 
 }  // namespace nearlight::bench

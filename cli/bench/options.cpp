@@ -83,6 +83,28 @@ Result<std::vector<std::string>> parse_against(std::string_view text) {
   return peers;
 }
 
+Result<std::vector<algorithm::Protocol>> parse_protocols(std::string_view text) {
+  using algorithm::Protocol;
+  std::vector<Protocol> protocols;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const std::string_view name = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    bool known = false;
+    for (const Protocol protocol : algorithm::kProtocols) {
+      if (name != algorithm::name_of(protocol)) continue;
+      known = true;
+      if (std::find(protocols.begin(), protocols.end(), protocol) == protocols.end())
+        protocols.push_back(protocol);
+    }
+    if (!known) {
+      return failure(Code::invalid_argument, "there is no protocol '%.*s'; known are ll, simple and sentinel",
+                     static_cast<int>(name.size()), name.data());
+    }
+  }
+  return protocols;
+}
+
 bool has_peer(const BenchOptions& options, std::string_view peer) {
   return std::find(options.against.begin(), options.against.end(), peer) != options.against.end();
 }
@@ -124,7 +146,9 @@ Status validate(const BenchOptions& options) {
                      name_of(type), name_of(options.op), algorithm::kOwnCode);
     }
   }
+  if (options.protocols.size() > 1 && options.offsets > 0) return bad("--offsets takes one --protocol");
   if (options.backend == Backend::host) {
+    if (options.protocols.size() > 1) return bad("--backend host takes one --protocol");
     if (options.mode && *options.mode != cli::Mode::eager)
       return bad("--mode: --backend host knows eager only");
     if (has("nccl") || has("nccl_sym")) return bad("--against: NCCL needs GPUs, --backend host has none");

@@ -49,7 +49,7 @@ struct BenchOptions {
   std::optional<cli::Mode> mode;
   std::vector<std::string> against;
 
-  std::optional<algorithm::Protocol> protocol;
+  std::vector<algorithm::Protocol> protocols;  // forced: one, or several beside the route's choice
   std::uint32_t grid = 0;
   std::uint32_t threads = 0;
   std::optional<std::uint32_t> sm;  // kernel mode: the SM that works; unset: where the GPU puts it
@@ -65,6 +65,8 @@ inline constexpr int kMaxOffsets = 1024;
 
 // "128", "16K", "1M", "2G": K, M, G are powers of 1024. The error does not name the flag.
 Result<std::size_t> parse_size(std::string_view text);
+// "ll,sentinel". Unknown names are an error that lists the known ones.
+Result<std::vector<algorithm::Protocol>> parse_protocols(std::string_view text);
 // "nccl,nccl_sym" or "openmpi". Unknown names are an error that lists the known ones.
 Result<std::vector<std::string>> parse_against(std::string_view text);
 

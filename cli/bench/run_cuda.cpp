@@ -39,12 +39,25 @@ struct Rank {
   std::string nccl;
 };
 
+// nearlight's own, each with a communicator a turn.
+std::size_t own_contenders(const CudaJob& job) {
+  return job.protocols.size() > 1 ? 1 + job.protocols.size() : 1;
+}
+// What the route takes, one forced protocol, or the route's and then the forced ones.
+std::optional<algorithm::Protocol> forced_protocol(const CudaJob& job, std::size_t contender) {
+  if (job.protocols.size() == 1) return job.protocols[0];
+  if (contender == 0) return std::nullopt;
+  return job.protocols[contender - 1];
+}
+
 Result<std::unique_ptr<runtime::Communicator>> create_own(const CudaJob& job, Rank& rank, int device,
-                                                          std::size_t turn, peers::NcclComm* nccl) {
+                                                          std::size_t turn, std::size_t contender,
+                                                          peers::NcclComm* nccl) {
   runtime::Options options = job.comm;
   options.heap_offset = turn * kOffsetStep;
   if (job.attach) return runtime::create_cuda_nccl(nccl->get(), options);
-  return runtime::create_cuda_local(std::move(rank.for_communicators[turn]), device, options);
+  return runtime::create_cuda_local(std::move(rank.for_communicators[turn * own_contenders(job) + contender]),
+                                    device, options);
 }
 
 Status run_rank(const CudaJob& job, Rank& rank) {
@@ -66,12 +79,16 @@ Status run_rank(const CudaJob& job, Rank& rank) {
   std::size_t largest = 0;
   for (const Case& what : job.cases) largest = std::max(largest, what.bytes());
 
-  const std::size_t turns = rank.for_communicators.size();
+  const std::size_t turns = rank.for_communicators.size() / own_contenders(job);
   for (std::size_t turn = 0; turn < turns; ++turn) {
     std::vector<std::unique_ptr<Contender>> contenders;
-    NL_TRY_ASSIGN(auto communicator, create_own(job, rank, device, turn, for_attaching.get()));
-    rank.memory = communicator->memory();
-    contenders.push_back(make_nearlight_contender(std::move(communicator), job.call, job.sm));
+    for (std::size_t own = 0; own < own_contenders(job); ++own) {
+      NL_TRY_ASSIGN(auto communicator, create_own(job, rank, device, turn, own, for_attaching.get()));
+      rank.memory = communicator->memory();
+      runtime::CallOptions call = job.call;
+      call.protocol = forced_protocol(job, own);
+      contenders.push_back(make_nearlight_contender(std::move(communicator), call, job.sm, own > 0));
+    }
     for (const std::string& peer : job.peers) {
       NL_TRY_ASSIGN(auto contender, peers::make_nccl_contender(for_peers, peer == "nccl_sym"));
       contenders.push_back(std::move(contender));
@@ -140,7 +157,8 @@ Result<CudaResult> run_cuda(const CudaJob& job) {
 
   Exchanges own = bootstrap::make_in_process_group(nranks);
   std::vector<Rank> ranks(static_cast<std::size_t>(nranks));
-  for (int turn = 0; turn < std::max(job.offsets, 1); ++turn) {
+  const std::size_t communicators = static_cast<std::size_t>(std::max(job.offsets, 1)) * own_contenders(job);
+  for (std::size_t i = 0; i < communicators; ++i) {
     Exchanges group = bootstrap::make_in_process_group(nranks);
     for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].for_communicators.push_back(std::move(group[r]));
   }

@@ -24,8 +24,9 @@ struct CudaJob {
   Plan plan;
   runtime::Options comm;
   runtime::CallOptions call;
-  std::optional<std::uint32_t> sm;  // kernel mode: the SM that works
-  int offsets = 0;                  // run again with the slots at that many places; 0: once
+  std::vector<algorithm::Protocol> protocols;  // forced: one, or several beside the route's choice
+  std::optional<std::uint32_t> sm;             // kernel mode: the SM that works
+  int offsets = 0;                             // run again with the slots at that many places; 0: once
   Progress progress;
 };
 

@@ -81,7 +81,7 @@ Result<int> bench_host_rank(Exchange& exchange, const BenchOptions& options, Set
   NL_TRY_ASSIGN(job.cases, cases_of(options));
   job.plan = plan_of(options, Backend::host);
   job.comm.timeout = std::chrono::milliseconds(options.timeout_ms);
-  job.call.protocol = options.protocol;
+  if (!options.protocols.empty()) job.call.protocol = options.protocols[0];
   job.make_peers = make_peers;
   const bool speaks = exchange.rank() == 0;
   if (speaks) {

@@ -18,6 +18,8 @@ const char* name_of(Protocol protocol) {
       return "ll";
     case Protocol::simple:
       return "simple";
+    case Protocol::sentinel:
+      return "sentinel";
   }
   return "invalid";
 }

@@ -6,7 +6,16 @@
 namespace nearlight::algorithm {
 
 enum class Algorithm { copy, one_shot };
-enum class Protocol { ll, simple };
+enum class Protocol { ll, simple, sentinel };
+inline constexpr Protocol kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel};
+
+// Whether the type has NaNs, one of which can stand for "nothing has arrived": integers have no value to
+// spare.
+constexpr bool has_sentinel(DataType type) { return !is_integer(type); }
+// Whether the protocol can carry the type.
+constexpr bool carries(Protocol protocol, DataType type) {
+  return protocol != Protocol::sentinel || has_sentinel(type);
+}
 
 // What inference lives on has code made for its one operator; everything else shares code that takes the
 // operator as an argument, one pack a thread, without loops inside a kernel and without test delays.

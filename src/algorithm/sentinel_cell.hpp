@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include <nearlight/detail/exec/fn.hpp>
+#include "algorithm/kinds.hpp"
 #include "base/types.hpp"
 
 namespace nearlight::algorithm {
@@ -18,9 +19,6 @@ namespace nearlight::algorithm {
 // A type has a sentinel when it has NaNs: integers have not, every bit pattern of theirs is data.
 template <class T>
 inline constexpr bool kHasSentinel = !std::is_integral_v<T>;
-
-// true for the types with kHasSentinel.
-constexpr bool has_sentinel(DataType type) { return !is_integer(type); }
 
 // Cells are 32 bits, for f64 64: what is compared, and what is stored in one piece.
 template <class T>

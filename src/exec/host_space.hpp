@@ -22,6 +22,9 @@ struct HostSpace {
   };
   using Word = std::uint32_t;
   using Cell = Vec;
+  struct alignas(16) Packet {
+    std::uint64_t half[2];
+  };
 
   static constexpr std::uint32_t kPollsPerCheck = 1024;
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
@@ -58,6 +61,17 @@ struct HostSpace {
   static bool claim(Word& word) {
     std::uint32_t expected = 0;
     return std::atomic_ref(word).compare_exchange_strong(expected, 1, std::memory_order_relaxed);
+  }
+
+  // Release and acquire, as a line's ([N3]).
+  static void store_packet(Packet& packet, const Vec& value) {
+    std::atomic_ref(packet.half[0]).store(value.pack[0], std::memory_order_release);
+    std::atomic_ref(packet.half[1]).store(value.pack[1], std::memory_order_release);
+  }
+  static Vec load_packet(const Packet& packet) {
+    auto& mutable_packet = const_cast<Packet&>(packet);
+    return {{std::atomic_ref(mutable_packet.half[0]).load(std::memory_order_acquire),
+             std::atomic_ref(mutable_packet.half[1]).load(std::memory_order_acquire)}};
   }
 
   static void store_cell(Cell& cell, const Vec& value) { cell = value; }

@@ -98,6 +98,12 @@ struct ModelSpaceWith {
     rl::var<Pack> pack[2] = {0, 0};
   };
 
+  // At rest it holds the sentinel. Its resets are always watched.
+  struct Packet {
+    rl::atomic<std::uint64_t> half[2] = {~std::uint64_t{0}, ~std::uint64_t{0}};
+    ModelClearings resets;
+  };
+
   static constexpr std::uint32_t kPollsPerCheck = 2;
   static constexpr std::uint32_t kLastEpoch = last;
   static constexpr bool kUnalignedAccess = true;
@@ -139,6 +145,19 @@ struct ModelSpaceWith {
     if (!word.value(RL_INFO).compare_exchange_strong(expected, 1u, rl::mo_relaxed)) return false;
     word.claimed_by(RL_INFO).store(static_cast<int>(rl::thread_index()));
     return true;
+  }
+
+  static void store_packet(Packet& packet, const Vec& value) {
+    if (value.pack[0] == ~Pack{0} && value.pack[1] == ~Pack{0}) {
+      packet.resets.clear();
+    } else {
+      packet.resets.check_ordered_after();
+    }
+    packet.half[0](RL_INFO).store(value.pack[0], rl::mo_relaxed);
+    packet.half[1](RL_INFO).store(value.pack[1], rl::mo_relaxed);
+  }
+  static Vec load_packet(const Packet& packet) {
+    return {{packet.half[0](RL_INFO).load(rl::mo_relaxed), packet.half[1](RL_INFO).load(rl::mo_relaxed)}};
   }
 
   static void store_cell(Cell& cell, const Vec& value) {
@@ -239,13 +258,14 @@ struct ModelVotingCoop : ModelCoop {
 };
 
 // A region of every rank, as arrays of cells.
-template <class S, int ranks, int slot_count, int cell_count>
+template <class S, int ranks, int slot_count, int cell_count, int packet_count = 0>
 struct ModelMemory {
-  static constexpr int kRanks = ranks, kSlots = slot_count, kCells = cell_count;
+  static constexpr int kRanks = ranks, kSlots = slot_count, kCells = cell_count, kPackets = packet_count;
   // [owner][bank][source]
   typename S::Word flag[ranks][2][ranks];
   typename S::Line line[ranks][2][ranks][slot_count > 0 ? slot_count : 1];
   typename S::Cell cell[ranks][2][ranks][cell_count > 0 ? cell_count : 1];
+  typename S::Packet packet[ranks][2][ranks][packet_count > 0 ? packet_count : 1];
 };
 
 template <class S, class Memory>
@@ -259,12 +279,16 @@ class ModelRegion {
   int nranks() const { return Memory::kRanks; }
   std::uint32_t slots() const { return Memory::kSlots; }
   std::uint32_t cells() const { return Memory::kCells; }
+  std::uint32_t packets() const { return Memory::kPackets; }
   typename S::Word& flag(int peer, int bank, int source) const { return memory_->flag[peer][bank][source]; }
   typename S::Line& line(int peer, int bank, int source, std::uint32_t slot) const {
     return memory_->line[peer][bank][source][slot];
   }
   typename S::Cell& cell(int peer, int bank, int source, std::uint32_t index) const {
     return memory_->cell[peer][bank][source][index];
+  }
+  typename S::Packet& packet(int peer, int bank, int source, std::uint32_t index) const {
+    return memory_->packet[peer][bank][source][index];
   }
 
  private:

@@ -7,6 +7,7 @@ namespace nearlight::route {
 namespace {
 
 constexpr std::size_t kPackBytes = 8;
+constexpr std::size_t kPacketBytes = 16;
 
 std::size_t bytes_of(const Facts& facts) { return facts.count * size_of(facts.type); }
 
@@ -47,6 +48,32 @@ Route ll_on_gpu(const Facts& facts) {
   return route;
 }
 
+// Bytes that the packets of all regions take in one round.
+std::size_t sentinel_round(const Facts& facts) {
+  return std::size_t{facts.regions} * (facts.packets / 32 * 32) * kPacketBytes;
+}
+
+Route sentinel_on_gpu(const Facts& facts) {
+  Route route;
+  route.protocol = Protocol::sentinel;
+  route.held = 1;
+  const std::size_t packets = ceil_div(bytes_of(facts), kPacketBytes);
+  // A packet a thread, in CTAs as small as the regions allow.
+  route.threads = packets <= 32 ? 32 : 128;
+  while (route.threads < 512 && std::size_t{route.threads} * facts.regions < packets) route.threads *= 2;
+  route.threads = std::min(route.threads, std::max(32u, facts.packets / 32 * 32));
+  // Several packets a thread, where two ranks share them evenly: in flight together.
+  if (facts.nranks == 2) {
+    while (route.held < 4 && std::size_t{route.threads} * route.held * facts.regions < packets &&
+           route.threads * route.held * 2 <= facts.packets) {
+      route.held *= 2;
+    }
+  }
+  route.grid = up_to(ceil_div(packets, std::size_t{route.threads} * route.held), facts.regions);
+  route.reason = "GPU, middle: full payload that is its own arrival, no flag and no fence";
+  return route;
+}
+
 Route simple_on_gpu(const Facts& facts) {
   Route route;
   route.protocol = Protocol::simple;
@@ -69,15 +96,24 @@ Route all_reduce(const Facts& facts) {
   }
   if (!facts.gpu) return on_cpu(facts);
   // Divided rather than multiplied: the bytes times the other ranks may be more than a size can say.
-  return bytes_of(facts) <= kGpuLlLimitBytes / static_cast<std::size_t>(facts.nranks - 1)
-             ? ll_on_gpu(facts)
-             : simple_on_gpu(facts);
+  const auto others = static_cast<std::size_t>(facts.nranks - 1);
+  const std::size_t bytes = bytes_of(facts);
+  if (algorithm::has_sentinel(facts.type) && bytes >= kGpuSentinelFirstBytes / others &&
+      bytes <= std::min(kGpuSentinelLimitBytes / others, sentinel_round(facts))) {
+    return sentinel_on_gpu(facts);
+  }
+  return bytes <= kGpuLlLimitBytes / others ? ll_on_gpu(facts) : simple_on_gpu(facts);
 }
 
-Route forced(const Facts& facts, Protocol protocol) {
-  Route route = !facts.gpu                 ? on_cpu(facts)
-                : protocol == Protocol::ll ? ll_on_gpu(facts)
-                                           : simple_on_gpu(facts);
+Result<Route> forced(const Facts& facts, Protocol protocol) {
+  if (!algorithm::carries(protocol, facts.type)) {
+    return failure(Code::invalid_argument, "protocol: %s takes a type with NaNs, and %s has none",
+                   name_of(protocol), name_of(facts.type));
+  }
+  Route route = !facts.gpu                       ? on_cpu(facts)
+                : protocol == Protocol::ll       ? ll_on_gpu(facts)
+                : protocol == Protocol::sentinel ? sentinel_on_gpu(facts)
+                                                 : simple_on_gpu(facts);
   route.protocol = protocol;
   route.reason = "the caller asked for this protocol";
   return route;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "algorithm/kinds.hpp"
+#include "base/status.hpp"
 #include "base/types.hpp"
 
 namespace nearlight::route {
@@ -22,6 +23,7 @@ struct Facts {
   std::uint32_t regions = 1;  // the largest grid
   std::uint32_t slots = 1;    // LL slots a region
   std::uint32_t cells = 1;    // 16-byte cells of a simple chunk
+  std::uint32_t packets = 0;  // 16-byte packets of a sentinel round
 };
 
 struct Route {
@@ -36,9 +38,14 @@ struct Route {
 // Up to these sizes LL is taken: measured crossovers, see docs/dev/lab.md.
 inline constexpr std::size_t kHostLlLimitBytes = 32;         // of the message
 inline constexpr std::size_t kGpuLlLimitBytes = 512 * 1024;  // sent by one rank: message times other ranks
+// Likewise: from here on, to the first of the next limit and one round, packets without flags, for types that
+// have them.
+inline constexpr std::size_t kGpuSentinelFirstBytes = 16 * 1024;
+inline constexpr std::size_t kGpuSentinelLimitBytes = 2 * 1024 * 1024;
 
 Route all_reduce(const Facts& facts);
-// The same, with the protocol given by the caller.
-Route forced(const Facts& facts, Protocol protocol);
+// The same, with the protocol given by the caller. Code::invalid_argument, naming protocol: sentinel with a
+// type that has no NaN, which could stand for "nothing has arrived".
+Result<Route> forced(const Facts& facts, Protocol protocol);
 
 }  // namespace nearlight::route

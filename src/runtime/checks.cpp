@@ -86,6 +86,8 @@ Status check_options(const Options& options) {
   }
   if (options.slots > 1u << 20)
     return failure(Code::invalid_argument, "slots: %u is more than 1048576", options.slots);
+  if (options.packets > 1u << 20)
+    return failure(Code::invalid_argument, "packets: %u is more than 1048576", options.packets);
   if (options.slots % 32 != 0)
     return failure(Code::invalid_argument, "slots: %u is not a multiple of 32", options.slots);
   if (options.regions > 1024)
@@ -116,6 +118,7 @@ Status check_options_agree(Exchange& exchange, const Options& options, std::chro
       {"regions", options.regions},
       {"slots", options.slots},
       {"chunk_bytes", options.chunk_bytes},
+      {"packets", options.packets},
       {"initial_epoch", options.initial_epoch},
       {"heap_offset", options.heap_offset},
   };

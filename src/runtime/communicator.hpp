@@ -32,6 +32,8 @@ struct Options {
   std::uint32_t slots = 0;
   // Payload bytes of a chunk of the simple protocol, a multiple of 16. 0: default.
   std::uint32_t chunk_bytes = 0;
+  // Packets (16 bytes of payload each) of the sentinel protocol a region, bank and rank. 0: default.
+  std::uint32_t packets = 0;
   // Test hook: the epoch every region starts after (wrap tests).
   std::uint32_t initial_epoch = 0;
   // Test hook: bytes left free in front of the regions, to place the slots elsewhere in the heap.
@@ -85,7 +87,8 @@ class Communicator {
   virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                             const Reduction& op, Stream stream, const CallOptions& options = {}) = 0;
 
-  // What all_reduce would run, and why.
+  // What all_reduce would run, and why; with `protocol`, if that one is forced. Code::invalid_argument as
+  // there.
   virtual route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const = 0;
 
   // Ok, or the first failure known by now. Never blocks.

@@ -23,7 +23,7 @@ struct Place {
 };
 
 struct Sizes {
-  std::uint32_t regions, slots, chunk_bytes;
+  std::uint32_t regions, slots, chunk_bytes, packets;
 };
 
 Result<Place> look_at(int device) {
@@ -67,7 +67,7 @@ Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone) {
 Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu) {
   int sms = places[0].sms;
   for (const Place& place : places) sms = std::min(sms, place.sms);
-  Sizes sizes{options.regions, options.slots, options.chunk_bytes};
+  Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets};
   if (sizes.regions == 0) {
     // All CTAs of all ranks of a GPU must be resident together, with room for the caller's kernels: at most
     // half the SMs.
@@ -76,6 +76,7 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
   const auto nranks = static_cast<std::uint32_t>(places.size());
   if (sizes.slots == 0)
     sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
+  if (sizes.packets == 0) sizes.packets = std::max(512u, 4096 / nranks);
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
 }
@@ -107,7 +108,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->rank_ = exchange->rank();
   comm->device_ = device;
   comm->regions_ = sizes.regions;
-  comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16};
+  comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets};
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = timeout.value();
 
@@ -120,7 +121,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   NL_TRY(agree(*exchange, prepare(), deadline));
   const std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
   NL_TRY_ASSIGN(comm->heap_, make_heap(context, *exchange, device, bytes, deadline));
-  Status watching;
+  Status ready = comm->empty_packets();
   const auto processes = exchange->processes();
   const auto is_other = [](pid_t process) { return process != ::getpid(); };
   if (std::any_of(processes.begin(), processes.end(), is_other)) {
@@ -128,13 +129,22 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
       raw->stop(failure(Code::remote_error, "rank %d: its process %d has ended", peer, static_cast<int>(pid)),
                 peer);
     });
-    watching = watch.status();
+    if (ready.ok()) ready = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
   }
-  // Nobody leaves before all are ready: a fast rank's first store must find the others' memory zeroed.
-  NL_TRY(agree(*exchange, watching, deadline));
+  // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
+  // rest.
+  NL_TRY(agree(*exchange, ready, deadline));
   comm->exchange_ = std::move(exchange);
   return std::unique_ptr<Communicator>(std::move(comm));
+}
+
+Status CudaCommunicator::empty_packets() {
+  char* const first = heap_->view().base + static_cast<std::size_t>(rank_) * heap_->view().stride +
+                      heap_offset_ + layout_.packets_at();
+  NL_TRY_CUDA(cudaMemset2D(first, layout_.region_bytes(), 0xff, layout_.packets_bytes(), regions_));
+  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
 }
 
 CudaCommunicator::~CudaCommunicator() {
@@ -148,7 +158,7 @@ CudaCommunicator::~CudaCommunicator() {
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {true, nranks(), count, type, op, regions_, layout_.slots, layout_.cells};
+  return {true, nranks(), count, type, op, regions_, layout_.slots, layout_.cells, layout_.packets};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -157,8 +167,10 @@ route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType ty
 
 Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t count, DataType type, ReduceOp op,
                                                                 const CallOptions& options) const {
-  const auto route = options.protocol ? route::forced(facts(count, type, op), *options.protocol)
-                                      : route::all_reduce(facts(count, type, op));
+  route::Route route = route::all_reduce(facts(count, type, op));
+  if (options.protocol) {
+    NL_TRY_ASSIGN(route, route::forced(facts(count, type, op), *options.protocol));
+  }
   algorithm::cuda::LaunchShape shape{type,       op,           route.protocol, std::max(1u, route.held),
                                      route.grid, route.threads};
   if (options.grid != 0) {
@@ -204,6 +216,7 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of(const void* send, void*
   args.nranks = layout_.nranks;
   args.slots = layout_.slots;
   args.cells = layout_.cells;
+  args.packets = layout_.packets;
   args.first_slot = options.first_slot;
   args.states = control_->states();
   args.abort = control_->abort_word();

@@ -50,6 +50,8 @@ class CudaCommunicator final : public Communicator {
   // `peer`: the one that is gone, or -1.
   void stop(Status reason, int peer);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
+  // Puts the sentinel into this rank's packets.
+  Status empty_packets();
   Result<algorithm::cuda::LaunchShape> shape_of(std::size_t count, DataType type, ReduceOp op,
                                                 const CallOptions& options) const;
   algorithm::cuda::AllReduceArgs args_of(const void* send, void* recv, std::size_t count, const Reduction& op,

@@ -13,7 +13,8 @@ namespace nearlight::runtime {
 
 namespace {
 
-constexpr std::uint32_t kDefaultSlots = 1024;  // 8 KiB of payload a source
+constexpr std::uint32_t kDefaultSlots = 1024;    // 8 KiB of payload a source
+constexpr std::uint32_t kDefaultPackets = 1024;  // 16 KiB of payload a source
 constexpr std::uint32_t kDefaultChunkBytes = 64 * 1024;
 
 Status check_group(const Exchange& exchange) {
@@ -40,10 +41,16 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->timeout_ = *timeout;
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
-                   (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16};
+                   (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
+                   options.packets != 0 ? options.packets : kDefaultPackets};
   comm->state_.epoch = options.initial_epoch;
   NL_TRY_ASSIGN(comm->heap_, memory::create_shm_heap(
                                  exchange, options.heap_offset + comm->layout_.region_bytes(), deadline));
+  // At rest packets hold the sentinel.
+  std::memset(comm->heap_->view().base +
+                  static_cast<std::size_t>(exchange.rank()) * comm->heap_->view().stride +
+                  options.heap_offset + comm->layout_.packets_at(),
+              0xff, comm->layout_.packets_bytes());
   Status watching;
   if (const auto processes = exchange.processes(); processes.size() > 1) {
     auto watch = PeerWatch::start(processes, exchange.rank(), [raw = comm.get()](int peer, pid_t pid) {
@@ -53,13 +60,14 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
     watching = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
   }
-  // Nobody leaves before all are ready: a fast rank's first store must find the others' memory zeroed.
+  // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
+  // rest.
   NL_TRY(agree(exchange, watching, deadline));
   return std::unique_ptr<Communicator>(std::move(comm));
 }
 
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {false, nranks(), count, type, op, 1, layout_.slots, layout_.cells};
+  return {false, nranks(), count, type, op, 1, layout_.slots, layout_.cells, layout_.packets};
 }
 
 route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -75,8 +83,10 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
     return failure(Code::invalid_argument, "delay_point: not for %s %s, only for %s", name_of(type),
                    name_of(op.op), algorithm::kOwnCode);
   }
-  const auto route = options.protocol ? route::forced(facts(count, type, op.op), *options.protocol)
-                                      : route::all_reduce(facts(count, type, op.op));
+  route::Route route = route::all_reduce(facts(count, type, op.op));
+  if (options.protocol) {
+    NL_TRY_ASSIGN(route, route::forced(facts(count, type, op.op), *options.protocol));
+  }
   if (nranks() == 1) {
     if (op.op == ReduceOp::premul_sum) {
       algorithm::host::multiply_alone(type, send, recv, count, op.factor->bits);

@@ -91,7 +91,11 @@ constexpr std::uint64_t kCounts[] = {
     0, 1, 2, 3, 7, 17, 31, 33, 127, 255, 1021, 1023, 4099, 65537, (1u << 20) + 3};
 constexpr std::uint64_t kTypeCounts[] = {0, 1, 2, 3, 7, 31, 33, 255, 1023, 4099, 65537, (1u << 20) + 3};
 constexpr std::size_t kBufferBytes = 8 * ((1u << 20) + 3) + 2 * kGuardBytes + 64;
-constexpr std::optional<Protocol> kProtocols[] = {Protocol::ll, Protocol::simple, std::nullopt};
+constexpr std::optional<Protocol> kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel,
+                                                  std::nullopt};
+bool carried(const std::optional<Protocol>& protocol, DataType type) {
+  return !protocol || algorithm::carries(*protocol, type);
+}
 
 class AllReduceGpu : public testing::TestWithParam<Setup> {};
 
@@ -104,6 +108,7 @@ TEST_P(AllReduceGpu, EveryTypeOperatorCountProtocolPlaceAndAlignment) {
       if (!algorithm::has_own_code(type, op)) continue;  // the others share theirs: see below
       for (const std::uint64_t count : kCounts) {
         for (const auto& protocol : kProtocols) {
+          if (!carried(protocol, type)) continue;
           for (const bool aligned : {true, false}) {
             for (const InPlace in_place : {InPlace::none, InPlace::all, InPlace::by_rank}) {
               if (aligned && in_place == InPlace::by_rank) continue;
@@ -144,6 +149,7 @@ TEST_P(AllReduceGpu, AllTypesAndOperators) {
                                            : InPlace::by_rank;
         one.aligned = turn / 16 % 3 == 0;
         one.options.protocol = kProtocols[turn / 64 % std::size(kProtocols)];
+        if (!carried(one.options.protocol, type)) one.options.protocol = Protocol::ll;
         cases.push_back(one);
       }
     }
@@ -158,7 +164,7 @@ TEST_P(AllReduceGpu, EveryGridAndBlockSize) {
   const std::uint32_t regions =
       group[0].comm->explain_all_reduce(std::size_t{1} << 40, DataType::f32, ReduceOp::sum).grid;
   std::vector<Case> cases;
-  for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
+  for (const Protocol protocol : algorithm::kProtocols) {
     for (const std::uint32_t grid : {1u, 2u, 3u, regions}) {
       for (const std::uint32_t threads : {32u, 96u, 256u, 512u}) {
         for (const std::uint64_t count : {5u, 1000u, 30011u}) {
@@ -186,6 +192,7 @@ TEST_P(AllReduceGpu, OutliersKeepTheSmallValues) {
   for (const DataType type : kDataTypes) {
     for (const ReduceOp op : kReduceOps) {
       for (const auto& protocol : kProtocols) {
+        if (!carried(protocol, type)) continue;
         for (const std::uint64_t count : {333u, 20011u}) {
           Case one;
           one.pattern = {type, op, Values::outliers, cases.size()};
@@ -207,7 +214,7 @@ TEST_P(AllReduceGpu, SpecialValuesAndTheSameBitsOnAllRanks) {
   for (const DataType type : kDataTypes) {
     if (is_integer(type)) continue;
     for (const ReduceOp op : kReduceOps) {
-      for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
+      for (const Protocol protocol : algorithm::kProtocols) {
         if (test_scale() < 1.0 && (static_cast<int>(type) + static_cast<int>(op)) % 5 != 0) continue;
         constexpr std::uint64_t kCount = 4099;
         Case one;

@@ -59,7 +59,7 @@ class FaultGpu : public testing::TestWithParam<Setup> {};
 TEST_P(FaultGpu, ARankThatNeverCalls) {
   Group bystander(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(bystander.ok());
-  for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
+  for (const Protocol protocol : algorithm::kProtocols) {
     SCOPED_TRACE(algorithm::name_of(protocol));
     Group group(GetParam(), short_options(), kBufferBytes);
     ASSERT_TRUE(group.ok());
@@ -99,9 +99,12 @@ TEST_P(FaultGpu, ARankThatNeverCalls) {
       EXPECT_EQ(fault->epoch, 5u);
       EXPECT_EQ(fault->region, 0u);
       EXPECT_EQ(fault->expected, 5u);
-      EXPECT_EQ(fault->seen, 3u);  // what the bank held: the call before the last one
+      // What the bank held: the call before the last one's flag; packets have none.
+      EXPECT_EQ(fault->seen, protocol == Protocol::sentinel ? 0u : 3u);
       if (protocol == Protocol::ll) {
         EXPECT_LT(fault->slot, kCount / 2);  // two floats a slot
+      } else if (protocol == Protocol::sentinel) {
+        EXPECT_LT(fault->slot, kCount / 4);  // four floats a packet
       } else {
         EXPECT_EQ(fault->slot, 0u);  // the first chunk
       }
@@ -173,7 +176,7 @@ TEST_P(FaultGpu, AReplayedGraphRunsThrough) {
 TEST_P(FaultGpu, AbortEndsAWait) {
   runtime::Options options = test_options();
   options.timeout = seconds(60);
-  for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
+  for (const Protocol protocol : algorithm::kProtocols) {
     Group group(GetParam(), options, kBufferBytes);
     ASSERT_TRUE(group.ok());
     group.run([&](Rank& rank) {

@@ -36,11 +36,12 @@ std::uint64_t random_count(std::uint64_t call, DataType type) {
   const std::uint64_t most = std::uint64_t{16} << random_for(call, 1, 15);
   return (1 + random_for(call, 2, static_cast<std::uint32_t>(most))) / element_bytes(type) + 1;
 }
-CallOptions random_options(std::uint64_t call) {
+CallOptions random_options(std::uint64_t call, DataType type) {
   CallOptions options;
-  const std::uint32_t choice = random_for(call, 3, 4);
+  const std::uint32_t choice = random_for(call, 3, 5);
   if (choice == 0) options.protocol = Protocol::ll;
   if (choice == 1) options.protocol = Protocol::simple;
+  if (choice == 2 && algorithm::carries(Protocol::sentinel, type)) options.protocol = Protocol::sentinel;
   if (random_for(call, 4, 3) == 0) options.grid = 1 + random_for(call, 5, 4);
   if (random_for(call, 6, 3) == 0) options.threads = 32u << random_for(call, 7, 5);
   // The smallest region has 512 slots.
@@ -62,7 +63,7 @@ Work random_work(const Rank& rank, std::uint64_t call) {
 }
 std::string describe_random(std::uint32_t call) {
   const Pattern pattern = random_pattern(call);
-  const CallOptions options = random_options(call);
+  const CallOptions options = random_options(call, pattern.type);
   return std::string(name_of(pattern.type)) + " " + name_of(pattern.op) + ", " +
          std::to_string(random_count(call, pattern.type)) + " elements, " +
          (options.protocol ? algorithm::name_of(*options.protocol) : "by route") + ", grid " +
@@ -86,6 +87,7 @@ TEST_P(OrderGpu, AGraphIsReplayedWithNewDataEachTime) {
   const std::vector<Call> calls = {{DataType::f32, 32, {}, false},
                                    {DataType::bf16, 4097, Protocol::ll, true},
                                    {DataType::i32, 3000, Protocol::simple, false},
+                                   {DataType::bf16, 8192, Protocol::sentinel, false},
                                    {DataType::bf16, 1, {}, false}};
   group.run([&](Rank& rank) {
     const Graph graph(rank, [&]() -> Status {
@@ -137,6 +139,7 @@ TEST_P(OrderGpu, AGraphOfManyCallsInARow) {
       NL_TRY(each([&](const Work& work) {
         CallOptions options;
         if (work.case_id % 5 == 4) options.protocol = Protocol::simple;
+        if (work.case_id % 5 == 2) options.protocol = Protocol::sentinel;
         return rank.all_reduce(work, options);
       }));
       NL_TRY(each([&](const Work& work) { return ok_or("check", check(work, rank.report, rank.stream)); }));
@@ -164,7 +167,7 @@ TEST_P(OrderGpu, GraphsAndEagerCallsInterleave) {
           const std::uint64_t call = first + static_cast<std::uint64_t>(i);
           Work work = random_work(rank, call);
           work.counter = rank.counter;
-          NL_TRY(rank.prepare_reduce_check(work, random_options(call)));
+          NL_TRY(rank.prepare_reduce_check(work, random_options(call, work.pattern.type)));
         }
         return ok_or("advance", advance(rank.counter, rank.stream));
       });
@@ -182,7 +185,8 @@ TEST_P(OrderGpu, GraphsAndEagerCallsInterleave) {
           ASSERT_CUDA(second->launch());
           break;
         default:
-          ASSERT_OK(rank.prepare_reduce_check(random_work(rank, call), random_options(call)));
+          ASSERT_OK(rank.prepare_reduce_check(random_work(rank, call),
+                                              random_options(call, random_pattern(call).type)));
           break;
       }
       group.keep_pace(static_cast<std::uint64_t>(step));
@@ -203,7 +207,8 @@ TEST_P(OrderGpu, AnotherSizeEachCall) {
   const auto calls = static_cast<std::uint64_t>(scaled(10'000, 50));
   group.run([&](Rank& rank) {
     for (std::uint64_t call = 0; call < calls; ++call) {
-      ASSERT_OK(rank.prepare_reduce_check(random_work(rank, call), random_options(call)));
+      ASSERT_OK(rank.prepare_reduce_check(random_work(rank, call),
+                                          random_options(call, random_pattern(call).type)));
       group.keep_pace(call);
     }
   });
@@ -309,7 +314,7 @@ TEST_P(JoinedStreamsGpu, TwoStreamsJoinedByEvents) {
       const Work work = random_work(rank, call);
       ASSERT_CUDA(prepare(work, stream));
       ASSERT_OK(rank.comm->all_reduce(work.send, work.recv, work.count, work.pattern.type, work.pattern.op,
-                                      stream, random_options(call)));
+                                      stream, random_options(call, work.pattern.type)));
       ASSERT_CUDA(check(work, rank.report, stream));
       ASSERT_CUDA(cudaEventRecord(extra.event, stream));
       group.keep_pace(call);

@@ -7,6 +7,7 @@
 
 #include "algorithm/kinds.hpp"
 #include "algorithm/one_shot.hpp"
+#include "algorithm/one_shot_sentinel.hpp"
 #include "tests/model/checker.hpp"
 
 namespace nearlight::model {
@@ -19,18 +20,25 @@ struct Step {
   bool same_session = false;  // goes on in the session of the step before
 };
 
+// Integers that are never the sentinel stand for floats.
+struct NothingToRewrite {
+  using Cell = std::uint32_t;
+  static Cell to_send(Cell cell) { return cell; }
+};
+
 // What a case may change. A mutant changes one thing.
 template <std::uint32_t last_epoch = 0xffffffffu>
 struct Case {
   using Space = exec::ModelSpaceWith<last_epoch>;
   using Coop = exec::ModelCoop;
+  using Rewrite = NothingToRewrite;
   template <class Memory>
   using View = exec::ModelRegion<Space, Memory>;
 
   static constexpr int kRanks = 2, kLanes = 1;
   // Lanes of the last rank, unless 0: fewer threads in all, so a deeper search.
   static constexpr int kLanesOfLastRank = 0;
-  static constexpr int kSlots = 1, kCells = 1;
+  static constexpr int kSlots = 1, kCells = 1, kPackets = 1;
   static constexpr int kHeld = 0;        // packs a thread keeps in registers: the GPU's variant when not 0
   static constexpr int kSlotsMoved = 0;  // every other session begins at this slot
   static constexpr std::uint32_t kInitialEpoch = 0;
@@ -52,7 +60,7 @@ struct Exchange : Scenario {
   static constexpr int kSteps = static_cast<int>(sizeof(C::kStepList) / sizeof(Step));
   static constexpr int kMaxCount = 16;
   using Space = typename C::Space;
-  using Memory = exec::ModelMemory<Space, kRanks, C::kSlots, C::kCells>;
+  using Memory = exec::ModelMemory<Space, kRanks, C::kSlots, C::kCells, C::kPackets>;
   using View = typename C::template View<Memory>;
   using Coop = typename C::Coop;
 
@@ -122,6 +130,9 @@ struct Exchange : Scenario {
     const algorithm::Buffer<Space, std::int32_t> in(input[rank][step], count), out(output[rank][step], count);
     if (C::kStepList[step].protocol == Protocol::ll) {
       algorithm::one_shot_ll<Math, kRanks, C::kHeld>(session, {0, 1}, in, out, algorithm::NoDelay{});
+    } else if (C::kStepList[step].protocol == Protocol::sentinel) {
+      algorithm::one_shot_sentinel<Math, typename C::Rewrite, kRanks>(session, {0, 1}, in, out,
+                                                                      algorithm::NoDelay{});
     } else {
       algorithm::one_shot_simple<Math, kRanks, 1>(session, {0, 1}, in, out, algorithm::NoDelay{});
     }

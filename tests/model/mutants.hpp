@@ -27,6 +27,16 @@ struct OneBank : exec::ModelRegion<exec::ModelSpace, Memory> {
   }
 };
 
+// [E1] The same for packets.
+template <class Memory>
+struct OnePacketBank : exec::ModelRegion<exec::ModelSpace, Memory> {
+  using Base = exec::ModelRegion<exec::ModelSpace, Memory>;
+  using Base::Base;
+  auto& packet(int peer, int, int source, std::uint32_t index) const {
+    return Base::packet(peer, 0, source, index);
+  }
+};
+
 // [E1] The lanes of a rank never meet inside a session.
 struct NoSync : exec::ModelCoop {
   void sync() {}
@@ -48,6 +58,22 @@ struct OneFlagALine : ModelSpace {
     const std::uint64_t first = line.half[0](RL_INFO).load(rl::mo_relaxed);
     seen = exec::high_half(first);
     return seen == flag;
+  }
+};
+
+// [N2] A packet counts as arrived when its first half has.
+struct OneHalfAPacket : ModelSpace {
+  static exec::Vec load_packet(const Packet& packet) {
+    exec::Vec vec = ModelSpace::load_packet(packet);
+    if (vec.pack[0] != ~Pack{0} && vec.pack[1] == ~Pack{0}) vec.pack[1] = 0;
+    return vec;
+  }
+};
+
+// [N3] Nobody puts the sentinel back.
+struct NeverReset : ModelSpace {
+  static void store_packet(Packet& packet, const exec::Vec& value) {
+    if (value.pack[0] != ~Pack{0} || value.pack[1] != ~Pack{0}) ModelSpace::store_packet(packet, value);
   }
 };
 

@@ -28,8 +28,10 @@ inline std::string run_random_sizes(Kind kind, int nranks, int calls, std::size_
           call.type = kDataTypes[random() % std::size(kDataTypes)];
           call.op = kReduceOps[random() % std::size(kReduceOps)];
           call.count = bytes / size_of(call.type);
-          if (random() % 2 == 0)
-            call.protocol = random() % 2 == 0 ? route::Protocol::ll : route::Protocol::simple;
+          if (const auto protocol = algorithm::kProtocols[random() % std::size(algorithm::kProtocols)];
+              random() % 2 == 0 && algorithm::carries(protocol, call.type)) {
+            call.protocol = protocol;
+          }
           call.source = {Values::pattern, random() % 1000};
           const auto own = static_cast<std::uint32_t>(i + comm.rank() * 7);
           const Place place{.send = own % 16, .recv = own / 2 % 16, .in_place = own % 5 == 0};

@@ -27,6 +27,7 @@ std::string run_plan(Kind kind, const Plan& plan) {
   runtime::Options options = patient();
   options.slots = plan.slots;
   options.chunk_bytes = plan.chunk_bytes;
+  options.packets = plan.packets;
   std::size_t most_bytes = 0;
   for (const PlannedCall& planned : plan.calls) {
     most_bytes = std::max(most_bytes, planned.call.count * size_of(planned.call.type));
@@ -61,8 +62,8 @@ Plan matrix(int nranks) {
   // them.
   constexpr std::uint64_t kCounts[] = {0, 1, 2, 3, 7, 9, 17, 31, 33, 64, 127, 1021, 4099, 65537};
   constexpr std::uint64_t kMost = kSlowDown == 1 ? 65537 : kSlowDown < 10 ? 4099 : 1021;
-  constexpr std::optional<route::Protocol> kProtocols[] = {std::nullopt, route::Protocol::ll,
-                                                           route::Protocol::simple};
+  constexpr std::optional<route::Protocol> kProtocols[] = {
+      std::nullopt, route::Protocol::ll, route::Protocol::simple, route::Protocol::sentinel};
   constexpr Values kValues[] = {Values::numbers, Values::bits};
   Plan plan;
   plan.nranks = nranks;
@@ -122,8 +123,11 @@ Plan all_types(int nranks) {
         ++number;
         // The larger ones for every third pair, other ones on other numbers of ranks; under a sanitizer none.
         if (count > 255 && (number % 3 != 0 || kSlowDown >= 10)) continue;
-        for (const auto protocol : {route::Protocol::ll, route::Protocol::simple}) {
-          if (count > 33 && (number / 3 % 2 == 0) != (protocol == route::Protocol::ll)) continue;
+        for (const auto protocol : algorithm::kProtocols) {
+          if (!algorithm::carries(protocol, type)) continue;
+          // The larger counts by one of the protocols in turn.
+          const auto turn = number / 3 % (algorithm::has_sentinel(type) ? 3 : 2);
+          if (count > 33 && turn != static_cast<std::uint64_t>(protocol)) continue;
           add(plan, {type, op, count, protocol, {kValues[(number + count) % std::size(kValues)], number}}, 2);
         }
       }
@@ -135,7 +139,7 @@ Plan all_types(int nranks) {
 Plan all_types_large(int nranks) {
   Plan plan;
   plan.nranks = nranks;
-  plan.slots = plan.chunk_bytes = 0;  // the defaults
+  plan.slots = plan.chunk_bytes = plan.packets = 0;  // the defaults
   std::uint64_t number = 0;
   for (const DataType type : kDataTypes) {
     for (const ReduceOp op : kReduceOps) {
@@ -166,9 +170,10 @@ Plan tails(int nranks) {
   plan.nranks = nranks;
   plan.slots = 64;
   plan.chunk_bytes = 512;
+  plan.packets = 32;
   std::uint32_t number = 0;
   for (const std::uint64_t length : bytes) {
-    for (const auto protocol : {route::Protocol::ll, route::Protocol::simple}) {
+    for (const auto protocol : algorithm::kProtocols) {
       PlannedCall planned;
       planned.call = {DataType::bf16, ReduceOp::sum, length / 2, protocol, {Values::numbers, number}};
       for (std::uint32_t rank = 0; rank < static_cast<std::uint32_t>(nranks); ++rank) {
@@ -187,8 +192,8 @@ Plan tails(int nranks) {
 Plan millions() {
   Plan plan;
   plan.nranks = 3;
-  plan.slots = plan.chunk_bytes = 0;  // the defaults
-  for (const auto protocol : {route::Protocol::ll, route::Protocol::simple}) {
+  plan.slots = plan.chunk_bytes = plan.packets = 0;  // the defaults
+  for (const auto protocol : algorithm::kProtocols) {
     PlannedCall planned;
     planned.times = 1;
     planned.call = {

@@ -40,8 +40,9 @@ rc::Gen<PlannedCall> any_call(int nranks, std::uint64_t round_bytes) {
     call.type = *rc::gen::elementOf(std::vector<DataType>(std::begin(kDataTypes), std::end(kDataTypes)));
     call.op = *rc::gen::elementOf(std::vector<ReduceOp>(std::begin(kReduceOps), std::end(kReduceOps)));
     call.count = std::min(*any_count(), kMostRounds * round_bytes / size_of(call.type));
-    call.protocol =
-        *element<std::optional<route::Protocol>>(std::nullopt, route::Protocol::ll, route::Protocol::simple);
+    call.protocol = *element<std::optional<route::Protocol>>(
+        std::nullopt, route::Protocol::ll, route::Protocol::simple, route::Protocol::sentinel);
+    if (call.protocol && !algorithm::carries(*call.protocol, call.type)) call.protocol = std::nullopt;
     call.source.values = *element(Values::pattern, Values::numbers, Values::bits, Values::special);
     call.source.seed = *inRange<std::uint64_t>(0, 1'000'000);
     planned.place = *rc::gen::container<std::vector<Place>>(static_cast<std::size_t>(nranks), any_place());
@@ -55,7 +56,8 @@ rc::Gen<Plan> any_plan() {
     plan.nranks = *inRange(1, 9);
     plan.slots = *element<std::uint32_t>(32, 64, 96);
     plan.chunk_bytes = *element<std::uint32_t>(16, 48, 256, 1024, 64 * 1024);
-    const std::uint64_t round_bytes = std::min(plan.slots * 8, plan.chunk_bytes);
+    plan.packets = *element<std::uint32_t>(1, 3, 16, 64, 1000);
+    const std::uint64_t round_bytes = std::min({plan.slots * 8, plan.chunk_bytes, plan.packets * 16});
     const auto calls = *inRange<std::size_t>(1, 6);
     plan.calls = *rc::gen::container<std::vector<PlannedCall>>(calls, any_call(plan.nranks, round_bytes));
     return plan;

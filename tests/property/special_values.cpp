@@ -13,7 +13,7 @@ namespace nearlight::test {
 namespace {
 
 constexpr std::optional<route::Protocol> kProtocols[] = {std::nullopt, route::Protocol::ll,
-                                                         route::Protocol::simple};
+                                                         route::Protocol::simple, route::Protocol::sentinel};
 
 struct Case {
   const char* what;
@@ -37,6 +37,7 @@ void check(DataType type, ReduceOp op, const std::vector<Case>& cases) {
           const Reduction reduction =
               op == ReduceOp::premul_sum ? Reduction::premul_sum(type, &one.factors[rank]) : Reduction(op);
           for (const auto& protocol : kProtocols) {
+            if (protocol && !algorithm::carries(*protocol, type)) continue;
             std::uint64_t send[kCount] = {}, recv[kCount];
             std::memset(recv, 0x5a, sizeof recv);
             for (std::size_t i = 0; i < kCount; ++i) store_bits(type, send, i, mine);

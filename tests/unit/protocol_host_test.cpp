@@ -29,8 +29,9 @@ TEST_P(ProtocolOnHost, RandomCallsAreRight) {
 TEST_P(ProtocolOnHost, EveryTypeOperatorAndKindIsRight) {
   ProtocolRanks ranks(shape());
   std::vector<ProtocolCall> calls;
-  for (const auto protocol : {algorithm::Protocol::ll, algorithm::Protocol::simple}) {
+  for (const auto protocol : algorithm::kProtocols) {
     for (const DataType type : kDataTypes) {
+      if (!algorithm::carries(protocol, type)) continue;
       for (const ReduceOp op : kReduceOps) {
         for (const int held : {0, 1, 2}) {
           ProtocolCall call;
@@ -129,8 +130,7 @@ TEST_P(ProtocolAlone, AbortEndsTheWaitAndTheRecordIsWholeOnceValid) {
   EXPECT_EQ(record.expected, 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ProtocolAlone,
-                         ::testing::Values(algorithm::Protocol::ll, algorithm::Protocol::simple),
+INSTANTIATE_TEST_SUITE_P(Kinds, ProtocolAlone, ::testing::ValuesIn(algorithm::kProtocols),
                          [](const auto& chosen) { return std::string(algorithm::name_of(chosen.param)); });
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <iterator>
 
 #include "algorithm/any_math.hpp"
+#include "algorithm/one_shot_sentinel.hpp"
+#include "algorithm/sentinel_cell.hpp"
 
 namespace nearlight::test {
 
@@ -17,12 +19,19 @@ using Session = protocol::Session<Region, exec::LaneCoop>;
 constexpr std::uint64_t kGuardBytes = 64;
 constexpr std::byte kGuard{0xa5};
 
-template <class Math, class Bufs>
+template <class T, class Math, class Bufs>
 void run_kind(Session& session, const ProtocolCall& call, const Bufs& input, const Bufs& output,
               const Math& math) {
   constexpr int kMax = protocol::kMaxRanks;
   const algorithm::Share all{0, 1};
   const algorithm::NoDelay hooks;
+  if (call.protocol == Protocol::sentinel) {
+    if constexpr (algorithm::kHasSentinel<T>) {
+      algorithm::one_shot_sentinel<Math, algorithm::SentinelCell<T>, kMax>(session, all, input, output, hooks,
+                                                                           math);
+    }
+    return;
+  }
   if (call.protocol == Protocol::simple) {
     if (call.held <= 1) {
       return algorithm::one_shot_simple<Math, kMax, 1>(session, all, input, output, hooks, math);
@@ -37,15 +46,15 @@ void run_kind(Session& session, const ProtocolCall& call, const Bufs& input, con
 template <class T, ReduceOp op>
 void run_own(Session& session, const ProtocolCall& call, void* send, void* recv) {
   using Bufs = algorithm::Buffer<HostSpace, T>;
-  run_kind(session, call, Bufs(send, call.count), Bufs(recv, call.count),
-           algorithm::PackMath<HostSpace, T, op>{});
+  run_kind<T>(session, call, Bufs(send, call.count), Bufs(recv, call.count),
+              algorithm::PackMath<HostSpace, T, op>{});
 }
 
 template <class T>
 void run_any(Session& session, const ProtocolCall& call, std::uint64_t factor, void* send, void* recv) {
   using Bufs = algorithm::ScaledBuffer<HostSpace, T>;
   const Bufs input(send, call.count, call.op == ReduceOp::premul_sum, factor);
-  run_kind(session, call, input, Bufs(recv, call.count), algorithm::AnyMath<HostSpace, T>{call.op});
+  run_kind<T>(session, call, input, Bufs(recv, call.count), algorithm::AnyMath<HostSpace, T>{call.op});
 }
 
 Source source_of(const ProtocolCall& call) { return {Values::numbers, call.seed}; }
@@ -151,11 +160,17 @@ class Buffers {
 
 ProtocolRanks::ProtocolRanks(const ProtocolShape& shape)
     : shape_(shape),
-      layout_{shape.ranks, shape.slots, shape.cells},
+      layout_{shape.ranks, shape.slots, shape.cells, shape.packets},
       stride_(layout_.region_bytes() + sizeof(Line)),
       heap_(stride_ / sizeof(Line) * static_cast<std::size_t>(shape.ranks)),
       ranks_(static_cast<std::size_t>(shape.ranks)) {
   for (ProtocolRank& rank : ranks_) rank.state.epoch = shape.initial_epoch;
+  // At rest packets hold the sentinel.
+  char* const base = reinterpret_cast<char*>(heap_.data());
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    std::memset(base + static_cast<std::size_t>(rank) * stride_ + layout_.packets_at(), 0xff,
+                layout_.packets_bytes());
+  }
 }
 
 void ProtocolRanks::run(const ProtocolCall& call, int rank, exec::LaneCoop coop, void* send, void* recv) {
@@ -212,9 +227,10 @@ std::vector<ProtocolCall> random_calls(std::size_t number, std::uint64_t max_byt
   const auto below = [&](std::uint64_t limit) { return random() % limit; };
   std::vector<ProtocolCall> calls(number);
   for (ProtocolCall& call : calls) {
-    call.protocol = below(2) == 0 ? Protocol::ll : Protocol::simple;
+    call.protocol = algorithm::kProtocols[below(std::size(algorithm::kProtocols))];
     call.held = static_cast<int>(below(3));
     call.type = kDataTypes[below(std::size(kDataTypes))];
+    if (!algorithm::carries(call.protocol, call.type)) call.protocol = Protocol::ll;
     call.op = kReduceOps[below(std::size(kReduceOps))];
     // Small ones most often: a count of 0 and 1, ends inside a pack and a vector, then several rounds.
     const std::uint64_t limit = below(3) == 0 ? max_bytes : 64;

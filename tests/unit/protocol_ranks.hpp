@@ -28,6 +28,7 @@ struct ProtocolShape {
   int lanes = 1;
   std::uint32_t slots = 8;
   std::uint32_t cells = 6;
+  std::uint32_t packets = 4;
   std::uint32_t initial_epoch = 0;
   std::uint64_t timeout_ns = 60'000'000'000;
 };

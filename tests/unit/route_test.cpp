@@ -18,7 +18,8 @@ Facts facts(bool gpu, int nranks, std::size_t bytes, DataType type = DataType::b
           .op = ReduceOp::sum,
           .regions = 64,
           .slots = 2048,
-          .cells = 4096};
+          .cells = 4096,
+          .packets = 2048};
 }
 
 // Powers of two and their neighbours up to the largest message there can be.
@@ -72,8 +73,35 @@ TEST(Route, SmallOnesCarryTheirFlagOnTheGpu) {
     for (const std::size_t bytes : many_sizes()) {
       const Route route = all_reduce(facts(true, nranks, bytes));
       const auto sent = static_cast<unsigned __int128>(bytes / 2 * 2) * static_cast<unsigned>(nranks - 1);
-      EXPECT_EQ(route.protocol, sent <= kGpuLlLimitBytes ? Protocol::ll : Protocol::simple)
+      const bool middle = bytes / 2 * 2 >= kGpuSentinelFirstBytes / static_cast<std::size_t>(nranks - 1) &&
+                          sent <= kGpuSentinelLimitBytes;
+      EXPECT_EQ(route.protocol, middle                     ? Protocol::sentinel
+                                : sent <= kGpuLlLimitBytes ? Protocol::ll
+                                                           : Protocol::simple)
           << bytes << " bytes, " << nranks;
+      // Integers have no value to spare for "nothing has arrived".
+      EXPECT_EQ(all_reduce(facts(true, nranks, bytes, DataType::u8)).protocol,
+                static_cast<unsigned __int128>(bytes) * static_cast<unsigned>(nranks - 1) <= kGpuLlLimitBytes
+                    ? Protocol::ll
+                    : Protocol::simple)
+          << bytes << " bytes, " << nranks;
+    }
+  }
+}
+
+// More than one round would need a fence between two.
+TEST(Route, ASentinelMessageFitsOneRound) {
+  for (const std::uint32_t packets : {0u, 1u, 64u, 2048u}) {
+    for (const std::uint32_t regions : {1u, 64u}) {
+      for (const std::size_t bytes : many_sizes()) {
+        Facts one = facts(true, 2, bytes);
+        one.packets = packets;
+        one.regions = regions;
+        const Route route = all_reduce(one);
+        if (route.protocol != Protocol::sentinel) continue;
+        ASSERT_LE(bytes / 2 * 2, std::size_t{16} * packets * regions);
+        ASSERT_GE(std::size_t{16} * route.grid * packets, bytes / 2 * 2);
+      }
     }
   }
 }
@@ -81,10 +109,16 @@ TEST(Route, SmallOnesCarryTheirFlagOnTheGpu) {
 TEST(Route, TheLimitItselfIsStillSmall) {
   EXPECT_EQ(all_reduce(facts(false, 2, kHostLlLimitBytes)).protocol, Protocol::ll);
   EXPECT_EQ(all_reduce(facts(false, 2, kHostLlLimitBytes + 2)).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuLlLimitBytes)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuLlLimitBytes + 2)).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(facts(true, 5, kGpuLlLimitBytes / 4)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(facts(true, 5, kGpuLlLimitBytes / 4 + 2)).protocol, Protocol::simple);
+  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelFirstBytes - 2)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelFirstBytes)).protocol, Protocol::sentinel);
+  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelLimitBytes)).protocol, Protocol::sentinel);
+  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelLimitBytes + 2)).protocol, Protocol::simple);
+  EXPECT_EQ(all_reduce(facts(true, 5, kGpuSentinelLimitBytes / 4)).protocol, Protocol::sentinel);
+  EXPECT_EQ(all_reduce(facts(true, 5, kGpuSentinelLimitBytes / 4 + 2)).protocol, Protocol::simple);
+  EXPECT_EQ(all_reduce(facts(true, 2, kGpuLlLimitBytes, DataType::i32)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(true, 2, kGpuLlLimitBytes + 4, DataType::i32)).protocol, Protocol::simple);
+  EXPECT_EQ(all_reduce(facts(true, 5, kGpuLlLimitBytes / 4, DataType::i32)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(true, 5, kGpuLlLimitBytes / 4 + 4, DataType::i32)).protocol, Protocol::simple);
 }
 
 // A launch that the kernels cannot run would be refused or, worse, hang.
@@ -96,8 +130,8 @@ TEST(Route, EveryLaunchFitsTheRegions) {
           Facts one = facts(true, nranks, bytes);
           one.regions = regions;
           one.slots = slots;
-          for (const Route& route :
-               {all_reduce(one), forced(one, Protocol::ll), forced(one, Protocol::simple)}) {
+          for (const Route& route : {all_reduce(one), *forced(one, Protocol::ll),
+                                     *forced(one, Protocol::simple), *forced(one, Protocol::sentinel)}) {
             ASSERT_GE(route.grid, 1u);
             ASSERT_LE(route.grid, regions);
             ASSERT_GE(route.threads, 32u);
@@ -119,17 +153,18 @@ TEST(Route, LargeMessagesUseAllRegions) {
   for (int nranks = 2; nranks <= 8; ++nranks) {
     for (const std::size_t bytes : many_sizes()) {
       if (bytes < std::size_t{64} << 20) continue;
-      EXPECT_EQ(forced(facts(true, nranks, bytes), Protocol::ll).grid, 64u) << bytes;
-      EXPECT_EQ(forced(facts(true, nranks, bytes), Protocol::simple).grid, 64u) << bytes;
+      for (const Protocol protocol : algorithm::kProtocols) {
+        EXPECT_EQ(forced(facts(true, nranks, bytes), protocol)->grid, 64u) << bytes;
+      }
     }
   }
 }
 
 TEST(Route, TheCallersProtocolCounts) {
   for (const bool gpu : {false, true}) {
-    for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
+    for (const Protocol protocol : algorithm::kProtocols) {
       for (const std::size_t bytes : {std::size_t{2}, std::size_t{1} << 24}) {
-        const Route route = forced(facts(gpu, 4, bytes), protocol);
+        const Route route = *forced(facts(gpu, 4, bytes), protocol);
         EXPECT_EQ(route.protocol, protocol);
         EXPECT_NE(std::strstr(route.reason, "caller"), nullptr);
       }
@@ -137,13 +172,25 @@ TEST(Route, TheCallersProtocolCounts) {
   }
 }
 
-// Bytes decide, not the type that they belong to.
+TEST(Route, SentinelIsRefusedForIntegers) {
+  for (const DataType type : kDataTypes) {
+    const auto route = forced(facts(true, 2, 4096, type), Protocol::sentinel);
+    EXPECT_EQ(route.ok(), !is_integer(type)) << name_of(type);
+    if (route.ok()) continue;
+    EXPECT_EQ(route.status().code(), Code::invalid_argument);
+    EXPECT_NE(route.status().text().find("protocol: sentinel"), std::string::npos);
+  }
+}
+
+// Bytes decide, and whether the type has NaNs, not the type that they belong to.
 TEST(Route, TypesOfTheSameBytesTakeTheSameRoute) {
   for (const bool gpu : {false, true}) {
     for (const std::size_t bytes :
          {std::size_t{4}, std::size_t{4096}, std::size_t{4100}, std::size_t{1} << 20}) {
-      const Route first = all_reduce(facts(gpu, 4, bytes, DataType::bf16));
       for (const DataType type : kDataTypes) {
+        // Those that hold several packs are looked at below.
+        Facts like = facts(gpu, 4, bytes, is_integer(type) ? DataType::i32 : DataType::bf16);
+        const Route first = all_reduce(like);
         for (const ReduceOp op : kReduceOps) {
           Facts other = facts(gpu, 4, bytes, type);
           other.op = op;
@@ -164,6 +211,7 @@ TEST(Route, OnlyTypesWithCodeOfTheirOwnHoldSeveralPacks) {
     for (const ReduceOp op : kReduceOps) {
       Facts large = facts(true, 2, 512 * 1024, type);
       large.op = op;
+      large.packets = 0;  // LL for all types
       const Route route = all_reduce(large);
       EXPECT_EQ(route.protocol, Protocol::ll);
       EXPECT_EQ(route.held > 1, algorithm::has_own_code(type, op)) << name_of(type) << ' ' << name_of(op);
@@ -176,6 +224,7 @@ TEST(Route, KindsHaveNames) {
   EXPECT_STREQ(algorithm::name_of(Algorithm::one_shot), "one_shot");
   EXPECT_STREQ(algorithm::name_of(Protocol::ll), "ll");
   EXPECT_STREQ(algorithm::name_of(Protocol::simple), "simple");
+  EXPECT_STREQ(algorithm::name_of(Protocol::sentinel), "sentinel");
   EXPECT_STREQ(algorithm::name_of(static_cast<Protocol>(9)), "invalid");
 }
 

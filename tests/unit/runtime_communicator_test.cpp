@@ -59,23 +59,49 @@ TEST(HostCommunicator, WorksAnywhereInTheHeap) {
   for (const std::size_t offset : {std::size_t{128}, std::size_t{128} * 33, std::size_t{1} << 20}) {
     Options options = test::patient();
     options.heap_offset = offset;
-    EXPECT_EQ(test::run_communicators(
-                  Kind::threads, 2, options,
-                  [](Communicator& comm, Exchange&, Problems& trouble) {
-                    for (const auto protocol : {route::Protocol::ll, route::Protocol::simple}) {
-                      std::vector<std::int32_t> data(3000, comm.rank() + 1);
-                      CallOptions how;
-                      how.protocol = protocol;
-                      const Status status = comm.all_reduce(data.data(), data.data(), data.size(),
-                                                            DataType::i32, ReduceOp::sum, nullptr, how);
-                      if (!status.ok()) trouble.add("%s", status.to_string().c_str());
-                      for (const std::int32_t value : data) {
-                        if (value != 3) return trouble.add("%d", value);
-                      }
-                    }
-                  }),
+    EXPECT_EQ(test::run_communicators(Kind::threads, 2, options,
+                                      [](Communicator& comm, Exchange&, Problems& trouble) {
+                                        for (const auto protocol : algorithm::kProtocols) {
+                                          std::vector<float> data(3000, comm.rank() + 1);
+                                          CallOptions how;
+                                          how.protocol = protocol;
+                                          const Status status =
+                                              comm.all_reduce(data.data(), data.data(), data.size(),
+                                                              DataType::f32, ReduceOp::sum, nullptr, how);
+                                          if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+                                          for (const float value : data) {
+                                            if (value != 3)
+                                              return trouble.add("%g", static_cast<double>(value));
+                                          }
+                                        }
+                                      }),
               "");
   }
+}
+
+// A type without NaNs cannot say "nothing has arrived"; nothing is sent or written.
+TEST(HostCommunicator, SentinelTakesFloatsOnly) {
+  EXPECT_EQ(test::run_communicators(
+                Kind::threads, 2, test::patient(),
+                [](Communicator& comm, Exchange&, Problems& trouble) {
+                  CallOptions how;
+                  how.protocol = route::Protocol::sentinel;
+                  for (const DataType type : kDataTypes) {
+                    if (!is_integer(type)) continue;
+                    std::uint64_t data[4] = {7, 7, 7, 7};
+                    const Status status = comm.all_reduce(data, data, 4, type, ReduceOp::sum, nullptr, how);
+                    if (status.code() != Code::invalid_argument ||
+                        status.text().find("protocol: sentinel") == std::string::npos ||
+                        status.text().find(name_of(type)) == std::string::npos) {
+                      trouble.add("%s", status.to_string().c_str());
+                    }
+                    for (const std::uint64_t value : data) {
+                      if (value != 7) trouble.add("written: %llu", static_cast<unsigned long long>(value));
+                    }
+                  }
+                  if (!comm.status().ok()) trouble.add("%s", comm.status().to_string().c_str());
+                }),
+            "");
 }
 
 TEST(HostCommunicator, ExplainsItsChoice) {

@@ -12,7 +12,7 @@ namespace {
 
 TEST(RegionLayout, NothingOverlaps) {
   for (int nranks = 1; nranks <= kMaxRanks; ++nranks) {
-    const RegionLayout layout{.nranks = nranks, .slots = 32, .cells = 3};
+    const RegionLayout layout{.nranks = nranks, .slots = 32, .cells = 3, .packets = 5};
     const std::size_t stride = layout.region_bytes() + 4096;
     struct alignas(128) Line {
       char bytes[128];
@@ -34,6 +34,8 @@ TEST(RegionLayout, NothingOverlaps) {
             add(&region.line(peer, bank, source, slot), 16);
           for (std::uint32_t cell = 0; cell < layout.cells; ++cell)
             add(&region.cell(peer, bank, source, cell), 16);
+          for (std::uint32_t index = 0; index < layout.packets; ++index)
+            add(&region.packet(peer, bank, source, index), 16);
         }
       }
     }
@@ -49,15 +51,18 @@ TEST(RegionLayout, NothingOverlaps) {
 }
 
 TEST(RegionLayout, TheLargestSizesDoNotWrap) {
-  const RegionLayout layout{.nranks = kMaxRanks, .slots = 1u << 20, .cells = (64u << 20) / 16};
-  const std::size_t least = std::size_t{2} * 8 * ((std::size_t{16} << 20) + (std::size_t{64} << 20));
+  const RegionLayout layout{
+      .nranks = kMaxRanks, .slots = 1u << 20, .cells = (64u << 20) / 16, .packets = 1u << 20};
+  const std::size_t least =
+      std::size_t{2} * 8 * ((std::size_t{16} << 20) + (std::size_t{64} << 20) + (std::size_t{16} << 20));
   EXPECT_GE(layout.region_bytes(), least);
   EXPECT_LE(layout.region_bytes(), least + 4096);
   // The last cell of the last rank, as an address without memory behind it.
   const std::size_t stride = layout.region_bytes();
   const FlatRegion<exec::HostSpace> region(nullptr, stride, 0, layout);
-  const auto last = reinterpret_cast<std::uintptr_t>(&region.cell(7, 1, 7, layout.cells - 1));
-  EXPECT_EQ(last + 16, 7 * stride + layout.flags_bytes() + layout.lines_bytes() + layout.payload_bytes());
+  const auto last = reinterpret_cast<std::uintptr_t>(&region.packet(7, 1, 7, layout.packets - 1));
+  EXPECT_EQ(last + 16, 7 * stride + layout.flags_bytes() + layout.lines_bytes() + layout.payload_bytes() +
+                           layout.packets_bytes());
 }
 
 }  // namespace

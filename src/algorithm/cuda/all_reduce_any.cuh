@@ -31,6 +31,12 @@ __global__ void __launch_bounds__(kMaxThreads, 1) all_reduce_any(const __grid_co
     protocol::Session session(region, coop, state, control, cta, args.collective);
     work.run(session, NoDelay{});
     session.close();
+  } else if constexpr (protocol_kind == Protocol::sentinel) {
+    exec::wait_for_previous_kernel();
+    exec::allow_dependent_launch();
+    protocol::Session session(region, coop, state, control, cta, args.collective);
+    one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, share, input, output, NoDelay{}, math);
+    session.close();
   } else {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
@@ -60,6 +66,13 @@ template <class T>
 Kernel pick_any(const Pick& pick) {
   if (pick.variant != Variant::once) return nullptr;
   if (pick.nranks == 1) return multiply_alone<T>;
+  if (pick.protocol == Protocol::sentinel) {
+    if constexpr (kHasSentinel<T>) {
+      return pick.nranks <= 2 ? all_reduce_any<T, 2, Protocol::sentinel>
+                              : all_reduce_any<T, 8, Protocol::sentinel>;
+    }
+    return nullptr;
+  }
   if (pick.protocol == Protocol::simple) {
     return pick.nranks <= 2 ? all_reduce_any<T, 2, Protocol::simple> : all_reduce_any<T, 8, Protocol::simple>;
   }

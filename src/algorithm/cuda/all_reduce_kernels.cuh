@@ -7,6 +7,8 @@
 #include <nearlight/detail/exec/cuda_space.cuh>
 #include "algorithm/cuda/all_reduce.hpp"
 #include "algorithm/one_shot.hpp"
+#include "algorithm/one_shot_sentinel.hpp"
+#include "algorithm/sentinel_cell.hpp"
 
 namespace nearlight::algorithm::cuda {
 
@@ -26,7 +28,7 @@ inline constexpr int kSimpleUnroll = kMax <= 2   ? 4
 
 template <int kMax>
 NL_FN Region<kMax> region_of(const AllReduceArgs& args, std::uint32_t cta) {
-  const protocol::RegionLayout layout{args.nranks, args.slots, args.cells};
+  const protocol::RegionLayout layout{args.nranks, args.slots, args.cells, args.packets};
   return Region<kMax>(args.regions + cta * args.region_bytes, args.stride, args.rank, layout);
 }
 NL_FN protocol::Control<CudaSpace> control_of(const AllReduceArgs& args) {
@@ -133,11 +135,44 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   }
 }
 
+// The same by packets that arrive without flags. A kernel of its own, so that nothing of it is in LL's.
+// kHeld: packets a thread holds, all in one round; 0: any message.
+template <class T, ReduceOp op, int kMax, int kHeld>
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    all_reduce_sentinel(const __grid_constant__ AllReduceArgs args) {
+  using Math = PackMath<CudaSpace, T, op>;
+  using Bufs = Buffer<CudaSpace, T>;
+  const std::uint32_t cta = exec::cta_index();
+  const Share share{cta, exec::cta_count()};
+  const exec::CtaCoop coop;
+  const auto region = region_of<kMax>(args, cta);
+  const auto control = control_of(args);
+  const Bufs input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
+  State* state = reinterpret_cast<State*>(args.states) + cta;
+  exec::keep(state);
+
+  if constexpr (kHeld > 0) {
+    const OneShotSentinel<Math, SentinelCell<T>, kMax, kHeld, Region<kMax>, Bufs> work(
+        region, coop.thread_rank(), coop.size(), share, input, output);
+    exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
+    exec::allow_dependent_launch();
+    protocol::Session session(region, coop, *state, control, cta, args.collective);
+    work.run(session);
+    session.close();
+  } else {
+    exec::wait_for_previous_kernel();
+    exec::allow_dependent_launch();
+    protocol::Session session(region, coop, *state, control, cta, args.collective);
+    one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, share, input, output, NoDelay{});
+    session.close();
+  }
+}
+
 using Kernel = void (*)(const AllReduceArgs);
 
-// Which of the kernels of one type; nranks 1 is the kernel of launch_alone(). `fast`: see OneShotLl; only
-// where held is 1. It may differ between ranks: it changes how a rank accesses its own buffers, not what it
-// sends.
+// Which of the kernels of one type; nranks 1 is the kernel of launch_alone(). `fast`: see OneShotLl and
+// OneShotSentinel; with LL only where held is 1. It may differ between ranks: it changes how a rank accesses
+// its own buffers, not what it sends.
 struct Pick {
   ReduceOp op;
   int nranks;
@@ -147,9 +182,21 @@ struct Pick {
   Variant variant;
 };
 
-// null when there is no such kernel (a held count that the number of ranks does not allow).
+// null when there is no such kernel (a held count that the number of ranks does not allow; sentinel with
+// another operator than sum, in a loop or with delays).
 template <class T, ReduceOp op, int kMax, Variant variant>
 Kernel pick_shape(const Pick& pick) {
+  if (pick.protocol == Protocol::sentinel) {
+    if constexpr (kHasSentinel<T> && op == ReduceOp::sum && variant == Variant::once) {
+      if (!pick.fast) return all_reduce_sentinel<T, op, kMax, 0>;
+      if (pick.held == 1) return all_reduce_sentinel<T, op, kMax, 1>;
+      if constexpr (kMax == 2) {
+        if (pick.held == 2) return all_reduce_sentinel<T, op, kMax, 2>;
+        if (pick.held == 4) return all_reduce_sentinel<T, op, kMax, 4>;
+      }
+    }
+    return nullptr;
+  }
   if (pick.protocol == Protocol::simple)
     return all_reduce_one_shot<T, op, kMax, Protocol::simple, 0, false, variant>;
   if (pick.held == 1 && pick.fast) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 1, true, variant>;

@@ -25,7 +25,11 @@ Kernel pick_own(DataType type, const Pick& pick) {
 }
 
 Kernel pick_kernel(DataType type, const Pick& pick) {
-  if (pick.nranks > 1 && has_own_code(type, pick.op)) return pick_own(type, pick);
+  if (pick.nranks > 1 && has_own_code(type, pick.op)) {
+    // Of the sentinel's there are own ones for sum alone.
+    const Kernel own = pick_own(type, pick);
+    if (own != nullptr || pick.protocol != Protocol::sentinel) return own;
+  }
   for (const auto pick_any : {pick_any_integer, pick_any_float, pick_any_small_float}) {
     if (const Kernel kernel = pick_any(type, pick); kernel != nullptr) return kernel;
   }
@@ -59,13 +63,16 @@ Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t 
   const std::uint64_t bytes = args.count * size_of(shape.type);
   const std::uint64_t places =
       reinterpret_cast<std::uintptr_t>(args.send) | reinterpret_cast<std::uintptr_t>(args.recv);
-  const std::uint64_t packs = bytes / sizeof(exec::Pack);
+  const std::size_t unit = shape.protocol == Protocol::sentinel ? sizeof(exec::Vec) : sizeof(exec::Pack);
+  const std::uint64_t units = bytes / unit;  // a thread takes one
   // The fast kernel has no idle CTA and no idle thread: those of the last warp double its last pack, and
-  // there is no warp after it.
+  // there is no warp after it. With several packets held no thread is without one of them.
   const std::uint64_t before_last_cta = std::uint64_t{shape.grid - 1} * shape.threads;
-  const bool none_idle = packs > before_last_cta && packs - before_last_cta <= shape.threads &&
-                         packs - before_last_cta > shape.threads - 32;
-  const bool fast = (bytes | places) % sizeof(exec::Pack) == 0 && none_idle;
+  const bool none_idle = units > before_last_cta && units - before_last_cta <= shape.threads &&
+                         units - before_last_cta > shape.threads - 32;
+  const bool has_places = shape.protocol != Protocol::sentinel || shape.threads * shape.held <= args.packets;
+  const bool all_full = units == std::uint64_t{shape.grid} * shape.threads * shape.held;
+  const bool fast = has_places && (bytes | places) % unit == 0 && (shape.held == 1 ? none_idle : all_full);
   const Kernel kernel =
       pick_kernel(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant});
   if (kernel == nullptr) {
@@ -102,10 +109,11 @@ Status preload() {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::premul_sum}) {
       for (const int nranks : {1, 2, 4, 8}) {
         for (const Variant variant : {Variant::once, Variant::loop, Variant::delayed}) {
-          for (const std::uint32_t held : {0u, 1u, 2u, 4u}) {
-            const Protocol protocol_kind = held == 0 ? Protocol::simple : Protocol::ll;
-            for (const bool fast : {false, true}) {
-              NL_TRY(load(pick_kernel(type, {op, nranks, protocol_kind, held, fast, variant})));
+          for (const bool fast : {false, true}) {
+            NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::simple, 0, fast, variant})));
+            for (const std::uint32_t held : {1u, 2u, 4u}) {
+              NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::sentinel, held, fast, variant})));
+              NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::ll, held, fast, variant})));
             }
           }
         }

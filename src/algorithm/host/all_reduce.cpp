@@ -3,6 +3,8 @@
 #include "algorithm/host/all_reduce_any.hpp"
 #include "algorithm/host/bulk.hpp"
 #include "algorithm/host/region.hpp"
+#include "algorithm/one_shot_sentinel.hpp"
+#include "algorithm/sentinel_cell.hpp"
 
 namespace nearlight::algorithm::host {
 
@@ -18,6 +20,10 @@ void run(const AllReduceCall& call, const Hooks& hooks) {
   const Buffer<HostSpace, T> input(const_cast<void*>(call.send), call.count), output(call.recv, call.count);
   if (call.protocol == Protocol::ll) {
     one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, hooks);
+  } else if (call.protocol == Protocol::sentinel) {
+    if constexpr (kHasSentinel<T>) {
+      one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, input, output, hooks);
+    }
   } else {
     one_shot_simple<Math, kMax, 1, Bulk<T, op>>(session, Share{0, 1}, input, output, hooks);
   }

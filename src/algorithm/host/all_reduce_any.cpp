@@ -3,6 +3,8 @@
 #include "algorithm/any_math.hpp"
 #include "algorithm/host/bulk.hpp"
 #include "algorithm/host/region.hpp"
+#include "algorithm/one_shot_sentinel.hpp"
+#include "algorithm/sentinel_cell.hpp"
 
 namespace nearlight::algorithm::host {
 
@@ -50,6 +52,10 @@ void run(const AllReduceCall& call) {
   const Math math{call.op};
   if (call.protocol == Protocol::ll) {
     one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, NoDelay{}, math);
+  } else if (call.protocol == Protocol::sentinel) {
+    if constexpr (kHasSentinel<T>) {
+      one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, input, output, NoDelay{}, math);
+    }
   } else {
     one_shot_simple<Math, kMax, 1, AnyBulk<T>>(session, Share{0, 1}, input, output, NoDelay{}, math,
                                                AnyBulk<T>{call.op});

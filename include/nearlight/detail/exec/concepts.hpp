@@ -34,7 +34,8 @@ struct alignas(16) Vec {
 template <class S>
 concept ExecSpace = requires(typename S::Line& line, const typename S::Line& const_line,
                              typename S::Word& word, const typename S::Word& const_word,
-                             typename S::Cell& cell, const typename S::Cell& const_cell, Pack pack,
+                             typename S::Cell& cell, const typename S::Cell& const_cell,
+                             typename S::Packet& packet, const typename S::Packet& const_packet, Pack pack,
                              const Vec& vec, std::uint32_t value, Pack& out, std::uint32_t& seen,
                              std::uint32_t spins) {
   // Line: 8 bytes of payload that carry their own arrival. Stores both, relaxed or stronger, system scope.
@@ -50,7 +51,11 @@ concept ExecSpace = requires(typename S::Line& line, const typename S::Line& con
   // Cell: 16 bytes of plain payload, ordered only by the flag beside it.
   S::store_cell(cell, vec);
   { S::load_cell(const_cell) } -> std::same_as<Vec>;
-  // Full fence, system scope. Only where the epoch wraps.
+  // Packet: 16 bytes of payload that say by their value that they have arrived. Relaxed or stronger, system
+  // scope, each half in one piece, the halves in any order.
+  S::store_packet(packet, vec);
+  { S::load_packet(const_packet) } -> std::same_as<Vec>;
+  // Full fence, system scope. Rare: where the epoch wraps, between the rounds of a long sentinel message.
   S::fence_system();
   // Between two polls; `spins` counts the polls of this wait.
   S::relax(spins);

@@ -19,6 +19,7 @@ struct CudaSpace {
   };
   using Word = std::uint32_t;
   using Cell = Vec;
+  using Packet = Vec;
 
   static constexpr std::uint32_t kPollsPerCheck = 2048;  // about 0.3 ms of polling
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
@@ -85,6 +86,20 @@ struct CudaSpace {
     asm volatile("ld.global.v2.u64 {%0, %1}, [%2];"
                  : "=l"(value.pack[0]), "=l"(value.pack[1])
                  : "l"(&cell)
+                 : "memory");
+    return value;
+  }
+
+  static NL_FN void store_packet(Packet& packet, const Vec& value) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(&packet), "l"(value.pack[0]),
+                 "l"(value.pack[1])
+                 : "memory");
+  }
+  static NL_FN Vec load_packet(const Packet& packet) {
+    Vec value;
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(value.pack[0]), "=l"(value.pack[1])
+                 : "l"(&packet)
                  : "memory");
     return value;
   }

@@ -4,11 +4,12 @@
 //   flags    [bank 2][source rank]          one 128-byte line each, for the simple protocol
 //   lines    [bank 2][source rank][slot]    16 bytes each, for LL
 //   payload  [bank 2][source rank][cell]    16 bytes each, for the simple protocol
+//   packets  [bank 2][source rank][packet]  16 bytes each, for the sentinel protocol; at rest all bits set
 //
 // The places depend on the number of ranks and on the configured sizes only, never on a message: a flag that
-// moved with the message size would be overwritten by another message's payload. LL lines and payload share
-// no byte for the same reason. The epoch and the failure word are the rank's own and lie outside
-// (RegionState).
+// moved with the message size would be overwritten by another message's payload. LL lines, payload and
+// packets share no byte for the same reason. The epoch and the failure word are the rank's own and lie
+// outside (RegionState).
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,9 @@ inline constexpr int kMaxRanks = 8;
 
 struct RegionLayout {
   std::int32_t nranks = 0;
-  std::uint32_t slots = 0;  // LL lines per bank and source
-  std::uint32_t cells = 0;  // 16-byte payload cells per bank and source
+  std::uint32_t slots = 0;    // LL lines per bank and source
+  std::uint32_t cells = 0;    // 16-byte payload cells per bank and source
+  std::uint32_t packets = 0;  // likewise, packets of the sentinel protocol
 
   NL_HOST_FN std::size_t flags_bytes() const {
     return kFlagStride * kBanks * static_cast<std::size_t>(nranks);
@@ -37,8 +39,13 @@ struct RegionLayout {
   NL_HOST_FN std::size_t payload_bytes() const {
     return std::size_t{16} * kBanks * static_cast<std::size_t>(nranks) * cells;
   }
+  NL_HOST_FN std::size_t packets_bytes() const {
+    return std::size_t{16} * kBanks * static_cast<std::size_t>(nranks) * packets;
+  }
+  // Where the packets begin in a region.
+  NL_HOST_FN std::size_t packets_at() const { return flags_bytes() + lines_bytes() + payload_bytes(); }
   NL_HOST_FN std::size_t region_bytes() const {
-    return (flags_bytes() + lines_bytes() + payload_bytes() + kFlagStride - 1) / kFlagStride * kFlagStride;
+    return (packets_at() + packets_bytes() + kFlagStride - 1) / kFlagStride * kFlagStride;
   }
 };
 
@@ -50,9 +57,11 @@ concept RegionView = requires(const V& view, int peer, int bank, int source, std
   { view.nranks() } -> std::convertible_to<int>;
   { view.slots() } -> std::convertible_to<std::uint32_t>;
   { view.cells() } -> std::convertible_to<std::uint32_t>;
+  { view.packets() } -> std::convertible_to<std::uint32_t>;
   { view.line(peer, bank, source, index) } -> std::same_as<typename V::Space::Line&>;
   { view.flag(peer, bank, source) } -> std::same_as<typename V::Space::Word&>;
   { view.cell(peer, bank, source, index) } -> std::same_as<typename V::Space::Cell&>;
+  { view.packet(peer, bank, source, index) } -> std::same_as<typename V::Space::Packet&>;
 };
 
 // A region of a symmetric heap: base + peer * stride + offset, no table to read.
@@ -73,6 +82,7 @@ class FlatRegion {
   }
   NL_FN std::uint32_t slots() const { return layout_.slots; }
   NL_FN std::uint32_t cells() const { return layout_.cells; }
+  NL_FN std::uint32_t packets() const { return layout_.packets; }
 
   NL_FN typename S::Word& flag(int peer, int bank, int source) const {
     return *reinterpret_cast<typename S::Word*>(of(peer) + kFlagStride * row(bank, source));
@@ -84,6 +94,10 @@ class FlatRegion {
   NL_FN typename S::Cell& cell(int peer, int bank, int source, std::uint32_t index) const {
     return reinterpret_cast<typename S::Cell*>(
         of(peer) + layout_.flags_bytes() + layout_.lines_bytes())[row(bank, source) * layout_.cells + index];
+  }
+  NL_FN typename S::Packet& packet(int peer, int bank, int source, std::uint32_t index) const {
+    return reinterpret_cast<typename S::Packet*>(
+        of(peer) + layout_.packets_at())[row(bank, source) * layout_.packets + index];
   }
 
  private:

@@ -59,8 +59,12 @@ class Session {
   // The next epoch. From the second on the group first makes sure that all its threads are done with the one
   // before. No branch of one thread alone is in it: what was loaded before it is not waited for by accident.
   NL_FN std::uint32_t begin_epoch() {
-    if (used_) coop_.sync();  // [E1]: every read of the epoch before < sync < every store of the next
+    if (used_) {
+      if (resets_) order(coop_);  // [N3]: they come before our next send of whatever kind
+      coop_.sync();               // [E1]: every read of the epoch before < sync < every store of the next
+    }
     used_ = true;
+    resets_ = false;
     epoch_ = next_epoch<Space>(epoch_);
     return epoch_;
   }
@@ -69,6 +73,10 @@ class Session {
   NL_FN void end_epoch() {
     if (touches_wrap<Space>(epoch_)) wrap(view_, coop_, epoch_, failed_ != 0);
   }
+
+  // The group has put sentinels back. In the same session the next epoch then begins with a fence, which
+  // costs more than a microsecond on a GPU; between sessions E3 has it.
+  NL_FN void note_resets() { resets_ = true; }
 
   // Whether `count` more epochs stay clear of the wrap, so that end_epoch() would do nothing in any of them.
   NL_FN bool is_far_from_wrap(std::uint64_t count) const {
@@ -189,9 +197,13 @@ class Session {
         }
       }
     }
-    // Of the threads of a group one heard the peer, others cleared, yet another stores next. The sync hands
-    // the clearing to all, then each runs the fence, and the sync that begins the next epoch (or E3) stands
-    // between the fence of the one that heard and the store of the one that is next.
+    order(coop);
+  }
+
+  // Of the threads of a group one heard the peer, others cleared, yet another stores next. The sync hands the
+  // clearing to all, then each runs the fence, and the sync that begins the next epoch (or E3) stands between
+  // the fence of the one that heard and the store of the one that is next.
+  NL_FN static void order(C& coop) {
     coop.sync();
     Space::fence_system();
   }
@@ -206,6 +218,7 @@ class Session {
   std::uint32_t failed_ = 0;
   bool used_ = false;
   bool synced_ = false;
+  bool resets_ = false;
 };
 
 }  // namespace nearlight::protocol
