@@ -100,6 +100,9 @@ TEST(Meeting, NamesFitAndDiffer) {
   const std::string long_a = meeting_name(std::string(199, 'x') + "a");
   const std::string long_b = meeting_name(std::string(199, 'x') + "b");
   EXPECT_NE(long_a, long_b);
+  const std::string tail(99, 'x');
+  EXPECT_NE(meeting_name(std::string(100, 'x') + "a" + tail),
+            meeting_name(std::string(100, 'x') + "b" + tail));
   EXPECT_LE(long_a.size(), 107u);  // sockaddr_un's path without its first byte
   EXPECT_LE(meeting_name(std::string(64, 'x')).size(), 107u);
 }
