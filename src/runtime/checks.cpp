@@ -1,4 +1,5 @@
 #include "runtime/checks.hpp"
+#include "runtime/collective.hpp"
 
 #include <cinttypes>
 #include <cstdint>
@@ -151,20 +152,21 @@ Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
   fault.expected = record.expected;
   fault.seen = record.seen;
   fault.time_ns = record.time_ns;
+  const char* const collective = name_of(static_cast<Collective>(record.collective));
   const bool timed_out = record.kind == static_cast<std::uint32_t>(protocol::Wait::timeout);
   const double ms = std::chrono::duration<double, std::milli>(timeout).count();
   if (!timed_out && !aborted_by.ok()) {
     fault.status = aborted_by;
   } else if (timed_out) {
-    fault.status = failure(
-        Code::timeout,
-        "all_reduce on rank %d: nothing from rank %d within %.0f ms (epoch %u, region %u, slot %u: expected "
-        "flag %u, saw %u)",
-        record.rank, record.peer, ms, record.epoch, record.region, record.slot, record.expected, record.seen);
-  } else {
     fault.status =
-        failure(Code::aborted, "all_reduce on rank %d was aborted while it waited for rank %d (epoch %u)",
-                record.rank, record.peer, record.epoch);
+        failure(Code::timeout,
+                "%s on rank %d: nothing from rank %d within %.0f ms (epoch %u, region %u, slot %u: expected "
+                "flag %u, saw %u)",
+                collective, record.rank, record.peer, ms, record.epoch, record.region, record.slot,
+                record.expected, record.seen);
+  } else {
+    fault.status = failure(Code::aborted, "%s on rank %d was aborted while it waited for rank %d (epoch %u)",
+                           collective, record.rank, record.peer, record.epoch);
   }
   return fault;
 }

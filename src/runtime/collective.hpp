@@ -5,6 +5,17 @@
 
 namespace nearlight {
 
-enum class Collective : std::uint32_t { all_reduce = 1 };
+enum class Collective : std::uint32_t { all_reduce = 1, barrier = 2 };
+
+// As in result files: "all_reduce"; "invalid" for anything else.
+constexpr const char* name_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce:
+      return "all_reduce";
+    case Collective::barrier:
+      return "barrier";
+  }
+  return "invalid";
+}
 
 }  // namespace nearlight

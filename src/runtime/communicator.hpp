@@ -87,6 +87,11 @@ class Communicator {
   virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                             const Reduction& op, Stream stream, const CallOptions& options = {}) = 0;
 
+  // No rank's goes through before all have come to theirs, and what a rank did before it is seen by all after
+  // it. GPU: enqueued on `stream`, as all_reduce is; the host does not wait. Errors: the recorded fault once
+  // the communicator has failed.
+  virtual Status barrier(Stream stream) = 0;
+
   // What all_reduce would run, and why; with `protocol`, if that one is forced. Code::invalid_argument as
   // there.
   virtual route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const = 0;

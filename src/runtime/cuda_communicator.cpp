@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "algorithm/cuda/barrier.hpp"
 #include "runtime/checks.hpp"
-#include "runtime/collective.hpp"
 #include "runtime/cuda_call.hpp"
 #include "runtime/device_memory.hpp"
 
@@ -115,6 +115,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   auto prepare = [&]() -> Status {
     NL_TRY(guard.status());
     NL_TRY(algorithm::cuda::preload());
+    NL_TRY(algorithm::cuda::preload_barrier());
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
     return {};
   };
@@ -208,6 +209,19 @@ Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t coun
 algorithm::cuda::AllReduceArgs CudaCommunicator::args_of(const void* send, void* recv, std::size_t count,
                                                          const Reduction& op,
                                                          const CallOptions& options) const {
+  auto args = args_of_region(Collective::all_reduce);
+  args.first_slot = options.first_slot;
+  args.delay_point = options.delay_point;
+  args.delay_ns = options.delay_ns;
+  args.send = send;
+  args.recv = recv;
+  args.count = count;
+  args.op = op.op;
+  args.factor = op.factor ? op.factor->bits : 0;
+  return args;
+}
+
+algorithm::cuda::AllReduceArgs CudaCommunicator::args_of_region(Collective collective) const {
   algorithm::cuda::AllReduceArgs args{};
   args.regions = heap_->view().base + heap_offset_;
   args.stride = heap_->view().stride;
@@ -217,22 +231,24 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of(const void* send, void*
   args.slots = layout_.slots;
   args.cells = layout_.cells;
   args.packets = layout_.packets;
-  args.first_slot = options.first_slot;
   args.states = control_->states();
   args.abort = control_->abort_word();
   args.claim = control_->claim();
   args.valid = control_->valid_word();
   args.record = control_->record();
   args.timeout_ns = static_cast<std::uint64_t>(timeout_.count());
-  args.collective = static_cast<std::uint32_t>(Collective::all_reduce);
-  args.delay_point = options.delay_point;
-  args.delay_ns = options.delay_ns;
-  args.send = send;
-  args.recv = recv;
-  args.count = count;
-  args.op = op.op;
-  args.factor = op.factor ? op.factor->bits : 0;
+  args.collective = static_cast<std::uint32_t>(collective);
   return args;
+}
+
+Status CudaCommunicator::barrier(Stream stream_pointer) {
+  if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
+  if (nranks() == 1) return {};
+  const DeviceGuard guard(device_);
+  NL_TRY(guard.status());
+  const auto stream = static_cast<cudaStream_t>(stream_pointer);
+  NL_TRY(CudaControl::retain_for_capture(control_, stream));
+  return algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream);
 }
 
 Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,

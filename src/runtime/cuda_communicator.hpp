@@ -9,6 +9,7 @@
 
 #include <nearlight/detail/protocol/region.hpp>
 #include "memory/heap.hpp"
+#include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_control.hpp"
 #include "runtime/kernel_loop.hpp"
@@ -34,6 +35,7 @@ class CudaCommunicator final : public Communicator {
   const char* memory() const override { return heap_->kind(); }
   Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                     Stream stream, const CallOptions& options) override;
+  Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Status status() const override;
   std::optional<Fault> fault() const override;
@@ -49,6 +51,7 @@ class CudaCommunicator final : public Communicator {
   CudaCommunicator() = default;
   // `peer`: the one that is gone, or -1.
   void stop(Status reason, int peer);
+  algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // Puts the sentinel into this rank's packets.
   Status empty_packets();

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "algorithm/host/barrier.hpp"
 #include "memory/shm_heap.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/collective.hpp"
@@ -74,6 +75,10 @@ route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType ty
   return route::all_reduce(facts(count, type, op));
 }
 
+protocol::Control<exec::HostSpace> HostCommunicator::control() {
+  return {&abort_, &claim_, &valid_, &record_, static_cast<std::uint64_t>(timeout_.count())};
+}
+
 Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                                     const Reduction& op, Stream, const CallOptions& options) {
   if (failed()) return status();
@@ -101,7 +106,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
       .rank = rank(),
       .layout = layout_,
       .state = &state_,
-      .control = {&abort_, &claim_, &valid_, &record_, static_cast<std::uint64_t>(timeout_.count())},
+      .control = control(),
       .collective = static_cast<std::uint32_t>(Collective::all_reduce),
       .type = type,
       .op = op.op,
@@ -112,19 +117,37 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
       .factor = op.factor ? op.factor->bits : 0,
       .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns}};
   algorithm::host::all_reduce(call);
+  return own_outcome(Collective::all_reduce);
+}
+
+Status HostCommunicator::barrier(Stream) {
+  if (failed()) return status();
+  if (nranks() == 1) return {};
+  algorithm::host::barrier({.region = heap_->view().base + heap_offset_,
+                            .stride = heap_->view().stride,
+                            .rank = rank(),
+                            .layout = layout_,
+                            .state = &state_,
+                            .control = control(),
+                            .collective = static_cast<std::uint32_t>(Collective::barrier)});
+  return own_outcome(Collective::barrier);
+}
+
+Status HostCommunicator::own_outcome(Collective collective) const {
   // Only this operation's own failure counts here: a peer that ended after it sent everything has not spoilt
   // the result.
   const bool gave_up = exec::HostSpace::load<exec::Order::relaxed, exec::Scope::device>(state_.failed) != 0;
-  return gave_up ? recorded_failure() : Status();
+  return gave_up ? recorded_failure(collective) : Status();
 }
 
-Status HostCommunicator::recorded_failure() const {
+Status HostCommunicator::recorded_failure(Collective collective) const {
   // The record may be another thread's, which has taken the right to write it and is not done yet.
   for (const Deadline deadline = Deadline::after_ms(1000); !failed() && !deadline.passed();) {
     std::this_thread::yield();
   }
   if (failed()) return status();
-  return failure(Code::aborted, "all_reduce on rank %d was given up; the reason is not recorded yet", rank());
+  return failure(Code::aborted, "%s on rank %d was given up; the reason is not recorded yet",
+                 name_of(collective), rank());
 }
 
 Status HostCommunicator::status() const {

@@ -8,6 +8,7 @@
 
 #include "algorithm/host/all_reduce.hpp"
 #include "memory/heap.hpp"
+#include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/peer_watch.hpp"
 
@@ -24,6 +25,7 @@ class HostCommunicator final : public Communicator {
   const char* memory() const override { return heap_->kind(); }
   Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                     Stream stream, const CallOptions& options) override;
+  Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Status status() const override;
   std::optional<Fault> fault() const override;
@@ -36,7 +38,9 @@ class HostCommunicator final : public Communicator {
   // `peer`: the one that is gone, or -1.
   void stop(Status reason, int peer);
   // Why this operation was given up.
-  Status recorded_failure() const;
+  Status recorded_failure(Collective collective) const;
+  Status own_outcome(Collective collective) const;
+  protocol::Control<exec::HostSpace> control();
   bool failed() const {
     return std::atomic_ref(const_cast<std::uint32_t&>(valid_)).load(std::memory_order_acquire) != 0;
   }

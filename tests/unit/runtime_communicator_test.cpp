@@ -104,6 +104,44 @@ TEST(HostCommunicator, SentinelTakesFloatsOnly) {
             "");
 }
 
+// What a rank wrote before the barrier is read by all after it, plain; a second one keeps the next write
+// away.
+TEST(HostCommunicator, ABarrierHoldsAllBackUntilAllHaveCome) {
+  for (const int nranks : {1, 2, 3, 8}) {
+    std::vector<int> written(static_cast<std::size_t>(nranks));
+    EXPECT_EQ(test::run_communicators(Kind::threads, nranks, test::patient(),
+                                      [&](Communicator& comm, Exchange&, Problems& trouble) {
+                                        for (int round = 1; round <= 50; ++round) {
+                                          written[static_cast<std::size_t>(comm.rank())] = round;
+                                          Status status = comm.barrier(nullptr);
+                                          for (const int value : written) {
+                                            if (value != round) trouble.add("%d in round %d", value, round);
+                                          }
+                                          if (status.ok()) status = comm.barrier(nullptr);
+                                          if (!status.ok())
+                                            return trouble.add("%s", status.to_string().c_str());
+                                        }
+                                      }),
+              "");
+  }
+}
+
+TEST(HostCommunicator, ABarrierNamesTheRankThatDoesNotCome) {
+  Options options;
+  options.timeout = std::chrono::milliseconds(50);
+  EXPECT_EQ(test::run_communicators(Kind::threads, 3, options,
+                                    [](Communicator& comm, Exchange&, Problems& trouble) {
+                                      if (comm.rank() == 1) return;
+                                      const Status status = comm.barrier(nullptr);
+                                      if (status.code() != Code::timeout ||
+                                          status.text().find("barrier on rank") == std::string::npos ||
+                                          status.text().find("nothing from rank 1") == std::string::npos) {
+                                        trouble.add("%s", status.to_string().c_str());
+                                      }
+                                    }),
+            "");
+}
+
 TEST(HostCommunicator, ExplainsItsChoice) {
   EXPECT_EQ(test::run_communicators(Kind::threads, 2, {},
                                     [](Communicator& comm, Exchange&, Problems& trouble) {

@@ -6,6 +6,7 @@
 
 #include <nearlight/detail/exec/cuda_space.cuh>
 #include "algorithm/cuda/all_reduce.hpp"
+#include "algorithm/cuda/enqueue.hpp"
 #include "algorithm/one_shot.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
@@ -167,8 +168,6 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     session.close();
   }
 }
-
-using Kernel = void (*)(const AllReduceArgs);
 
 // Which of the kernels of one type; nranks 1 is the kernel of launch_alone(). `fast`: see OneShotLl and
 // OneShotSentinel; with LL only where held is 1. It may differ between ranks: it changes how a rank accesses

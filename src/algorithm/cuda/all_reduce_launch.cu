@@ -1,13 +1,9 @@
 #include "algorithm/cuda/all_reduce_kernels.cuh"
+#include "algorithm/cuda/enqueue.hpp"
 
 namespace nearlight::algorithm::cuda {
 
 namespace {
-
-Status cuda_failure(const char* call, cudaError_t error) {
-  (void)cudaGetLastError();  // a failed call must not make the program's next check fail
-  return failure(Code::cuda_error, "%s: %s", call, cudaGetErrorString(error));
-}
 
 Kernel pick_own(DataType type, const Pick& pick) {
   switch (type) {
@@ -36,7 +32,8 @@ Kernel pick_kernel(DataType type, const Pick& pick) {
   return nullptr;
 }
 
-// Enqueued with programmatic dependent launch.
+}  // namespace
+
 Status enqueue(Kernel kernel, const AllReduceArgs& args, unsigned ctas, unsigned threads,
                cudaStream_t stream) {
   cudaLaunchConfig_t config{};
@@ -53,7 +50,12 @@ Status enqueue(Kernel kernel, const AllReduceArgs& args, unsigned ctas, unsigned
   return {};
 }
 
-}  // namespace
+Status load_kernel(Kernel kernel) {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+  if (error != cudaSuccess) return cuda_failure("cudaFuncGetAttributes", error);
+  return {};
+}
 
 // Of a pinned loop: enough that every SM gets one; see is_pinned_here().
 constexpr unsigned kPinnedCtas = 1024;
@@ -97,13 +99,7 @@ Status launch_alone(const AllReduceArgs& args, DataType type, cudaStream_t strea
 }
 
 Status preload() {
-  const auto load = [](Kernel kernel) -> Status {
-    if (kernel == nullptr) return {};
-    cudaFuncAttributes attributes{};
-    const cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
-    if (error != cudaSuccess) return cuda_failure("cudaFuncGetAttributes of an AllReduce kernel", error);
-    return {};
-  };
+  const auto load = [](Kernel kernel) { return kernel == nullptr ? Status() : load_kernel(kernel); };
   for (const DataType type : kDataTypes) {
     // The last one stands for all operators without code of their own.
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::premul_sum}) {
