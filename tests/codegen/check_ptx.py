@@ -19,31 +19,38 @@ import sys
 # (protocol, bound of ranks, packs a thread holds) -> registers a thread. 512 threads of 128 registers fill an SM.
 # For one pack the kernel of a single round is meant, which small messages take, where there is one.
 REGISTERS = {
-    ("ll", 2, 1): 48, ("ll", 2, 2): 56, ("ll", 2, 4): 72,
-    ("ll", 4, 1): 56, ("ll", 4, 2): 72,
-    ("ll", 8, 1): 72,
+    ("ll", 2, 1): 40, ("ll", 2, 2): 56, ("ll", 2, 4): 72,
+    ("ll", 4, 1): 48, ("ll", 4, 2): 72,
+    ("ll", 8, 1): 64,
     ("simple", 2, 0): 128, ("simple", 4, 0): 128, ("simple", 8, 0): 128,
 }
-# A pack has four accumulators of 16-bit floats, not two.
-SMALL_FLOAT_REGISTERS = {("ll", 2, 1): 64, ("ll", 4, 1): 64}
+# Sentinel, for floats with sum: packets a thread holds, 0 for the kernel of any message.
+SENTINEL_REGISTERS = {
+    ("sentinel", 2, 1): 64, ("sentinel", 2, 2): 80, ("sentinel", 2, 4): 128,
+    ("sentinel", 4, 1): 96, ("sentinel", 8, 1): 128,
+    ("sentinel", 2, 0): 128, ("sentinel", 4, 0): 128, ("sentinel", 8, 0): 128,
+}
 ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that does not
-SLOW_SPILL_BYTES = 32   # kernels that only measure or take their operator at run time; the others never spill
+SLOW_SPILL_BYTES = 64   # kernels that only measure or take their operator at run time; the others never spill
 STACK_BYTES = 128       # what the cold functions out of line are called with
 
 LINE_STORE, LINE_LOAD = "st.relaxed.sys.global.v4.u32", "ld.relaxed.sys.global.v4.u32"
 FLAG_STORE, FLAG_LOAD = "st.release.sys.global.u32", "ld.acquire.sys.global.u32"
 CELL_STORE, CELL_LOAD = "st.global.v2.u64", "ld.global.v2.u64"
+PACKET_STORE, PACKET_LOAD = "st.relaxed.sys.global.v2.u64", "ld.relaxed.sys.global.v2.u64"
 ABORT_LOAD = "ld.relaxed.sys.global.u32"
 
 # ---- reading ------------------------------------------------------------------------------------------
 
 NAME = re.compile(r"all_reduce_one_shotI(?P<type>f|i|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)ELNS0_8ProtocolE"
                   r"(?P<protocol>\d)ELi(?P<held>\d)E(?:Lb(?P<one_round>\d)E)?LNS1_7VariantE(?P<variant>\d)E")
+SENTINEL_NAME = re.compile(r"all_reduce_sentinelI(?P<type>f|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E"
+                           r"Li(?P<held>\d)E")
 # Those that take their operator at run time.
 ANY_NAME = re.compile(r"all_reduce_anyI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)E")
 TYPES = {"f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
-PROTOCOLS = ["ll", "simple"]
+PROTOCOLS = ["ll", "simple", "sentinel"]
 VARIANTS = ["once", "loop", "delayed"]
 
 
@@ -51,11 +58,11 @@ class Kernel:
     def __init__(self, match, body):
         given = match.groupdict()
         self.type, self.op = TYPES.get(given["type"], given["type"]), OPS.get(given.get("op"), "any")
-        self.ranks, self.protocol = int(given["ranks"]), PROTOCOLS[int(given["protocol"])]
+        self.ranks, self.protocol = int(given["ranks"]), PROTOCOLS[int(given.get("protocol") or 2)]
         self.held = int(given.get("held") or (1 if self.protocol == "ll" else 0))
         self.variant = VARIANTS[int(given.get("variant") or 0)]
-        self.one_round = given.get("one_round") == "1"
-        self.has_loop = self.op == "any" or given["one_round"] == "0"
+        self.one_round = given.get("one_round") == "1" or (self.protocol == "sentinel" and self.held > 0)
+        self.has_loop = self.op == "any" or given.get("one_round") == "0"
         self.body = body
         # Instructions in the order of the text, without predicates and labels: ("ld.global.u32", the whole statement).
         self.code = []
@@ -67,7 +74,7 @@ class Kernel:
         self.registers = self.stack = self.spill = None
 
     def __str__(self):
-        held = f", {self.held} held" if self.protocol == "ll" else ""
+        held = f", {self.held} held" if self.protocol != "simple" else ""
         rounds = ", one round" if self.one_round else ""
         return f"{self.type} {self.op}, {self.protocol}, up to {self.ranks} ranks{held}{rounds}, {self.variant}"
 
@@ -92,7 +99,7 @@ def read(ptx, report):
     """The kernels by mangled name, the functions out of line; ptxas's report filled in."""
     kernels = {}
     for name, body in blocks(ptx, r"\.entry"):
-        match = NAME.search(name) or ANY_NAME.search(name)
+        match = NAME.search(name) or SENTINEL_NAME.search(name) or ANY_NAME.search(name)
         if match:
             kernels[name] = Kernel(match, body)
     functions = dict(blocks(ptx, r"\.func"))
@@ -134,8 +141,8 @@ def rule_order(kernel):
 
 def rule_fence(kernel):
     """No fence on the path that every call takes; it belongs in the function for the wrap of the epoch."""
-    if kernel.variant != "once":
-        return
+    if kernel.variant != "once" or (kernel.protocol == "sentinel" and not kernel.one_round):
+        return  # between the rounds of the sentinel lies one
     for name in kernel.instructions(r"fence|membar"):
         yield f"{name} in the kernel's own body"
 
@@ -161,6 +168,20 @@ def rule_lines(kernel):
         yield f"{name} in an LL kernel"
 
 
+def rule_packets(kernel):
+    """Sentinel: packets in one access of 16 bytes, relaxed; nothing acquires or releases."""
+    if kernel.protocol != "sentinel":
+        return
+    for wanted in (PACKET_STORE, PACKET_LOAD):
+        if wanted not in [name for name, _ in kernel.code]:
+            yield f"no {wanted}"
+    for name in kernel.instructions(r"(ld|st)\.\w+\.sys"):
+        if name not in (PACKET_STORE, PACKET_LOAD, ABORT_LOAD):
+            yield f"{name} reaches other ranks"
+    for name in kernel.instructions(r"(ld|st)\.(acquire|release|volatile)|atom|red\b"):
+        yield f"{name} in a sentinel kernel"
+
+
 def rule_flags(kernel):
     """Simple: one release store and one acquire load a flag, payload in 16 bytes."""
     if kernel.protocol != "simple" or kernel.variant != "once":
@@ -182,9 +203,7 @@ def rule_resources(kernel):
         yield "ptxas says nothing of it"
         return
     shape = (kernel.protocol, kernel.ranks, kernel.held)
-    limit = REGISTERS.get(shape)
-    if kernel.type in ("bf16", "f16"):
-        limit = SMALL_FLOAT_REGISTERS.get(shape, limit)
+    limit = REGISTERS.get(shape) or SENTINEL_REGISTERS.get(shape)
     if limit is not None and kernel.protocol == "ll" and kernel.has_loop:
         limit = ROUNDS_REGISTERS
     if kernel.variant == "once":
@@ -198,7 +217,7 @@ def rule_resources(kernel):
         yield f"{kernel.stack} bytes of stack, the limit is {STACK_BYTES}"
 
 
-RULES = {"order": rule_order, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "flags": rule_flags,
+RULES = {"order": rule_order, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "packets": rule_packets, "flags": rule_flags,
          "resources": rule_resources}
 
 
@@ -249,6 +268,10 @@ def self_test(kernels):
         ("sum", "simple", 2, 0): {"flags"},
         ("sum", "simple", 4, 0): {"flags"},
         ("sum", "simple", 8, 0): {"foreign"},
+        ("sum", "sentinel", 2, 1): {"packets"},
+        ("sum", "sentinel", 2, 2): {"fence"},
+        ("sum", "sentinel", 2, 4): {"packets"},
+        ("sum", "sentinel", 2, 0): set(),
         ("max", "ll", 2, 1): set(),
         ("max", "simple", 2, 0): set(),
     }
@@ -291,6 +314,10 @@ def main():
     shapes = {(k.op, k.protocol, k.ranks, k.held) for k in kernels.values() if k.variant == "once"}
     wanted = [shape for shape in REGISTERS if args.ops != "any" or (shape[1] != 4 and shape[2] <= 1)]
     missing = [(op, *shape) for op in args.ops.split(",") for shape in wanted if (op, *shape) not in shapes]
+    if any(kernel.type != "i32" for kernel in kernels.values()):
+        op = args.ops.split(",")[0]
+        missing += [(op, *shape) for shape in SENTINEL_REGISTERS
+                    if (op != "any" or (shape[1] != 4 and shape[2] == 0)) and (op, *shape) not in shapes]
     for shape in missing:
         print("no kernel", *shape)
     wrong = check(kernels.values())

@@ -102,6 +102,33 @@ __global__ void __launch_bounds__(512) all_reduce_one_shot(const __grid_constant
   }
 }
 
+__device__ __forceinline__ void packet(std::uint64_t* at) {
+  std::uint64_t a, b;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(at + 2), "l"(a), "l"(b) : "memory");
+}
+
+template <class T, ReduceOp op, int kMax, int kHeld>
+__global__ void __launch_bounds__(512) all_reduce_sentinel(const __grid_constant__ AllReduceArgs args) {
+  wait();
+  let_next_in();
+  if constexpr (kHeld == 1) {
+    cell(args.cells);  // weak accesses
+  } else {
+    packet(args.cells);
+  }
+  if constexpr (kHeld == 2 || kHeld == 0) __threadfence_system();  // right between rounds only
+  if constexpr (kHeld == 4) flag(args.memory + 32);                // an acquire and a release too many
+}
+template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 0>(
+    const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 1>(
+    const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 2>(
+    const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 4>(
+    const __grid_constant__ AllReduceArgs);
+
 // clang-format off
 #define PLANT(op, ranks, protocol, held)                                                                     \
   template __global__ void                                                                                  \

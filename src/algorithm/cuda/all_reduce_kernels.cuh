@@ -130,8 +130,11 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     const auto once = [&] {
       one_shot_simple<Math, kMax, kSimpleUnroll<kMax>>(session, share, input, output, hooks);
     };
-    once();
-    if constexpr (variant == Variant::loop) repeat(args, cta, once);
+    if constexpr (variant == Variant::loop) {
+      repeat(args, cta, once);
+    } else {
+      once();
+    }
     session.close();
   }
 }
