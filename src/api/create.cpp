@@ -13,6 +13,7 @@
 #include "api/result.hpp"
 #include "base/variables.hpp"
 #include "bootstrap/in_process.hpp"
+#include "runtime/checks.hpp"
 #include "runtime/create.hpp"
 
 namespace nearlight::api {
@@ -164,7 +165,7 @@ nearlightResult_t nearlightCommCreateHost(nearlightComm_t* comm, int rank, int n
     NL_TRY_ASSIGN(const Place place, to_place(rank, nranks, key));
     where.rank = rank;
     NL_TRY_ASSIGN(const auto options, to_options(config));
-    NL_TRY_ASSIGN(auto exchange, meet_processes(place, Deadline::after(options.create_timeout)));
+    NL_TRY_ASSIGN(auto exchange, meet_processes(place, runtime::create_deadline(options)));
     return hand_out_one(runtime::create_host(std::move(exchange), options), comm);
   });
 }

@@ -1,4 +1,5 @@
-// One GPU rank whose input comes from a kernel of this program; where there is no GPU, the error that says so.
+// One GPU rank whose input comes from a kernel of this program; where there is no GPU, the error that says
+// so.
 #include <cuda_runtime.h>
 #include <nearlight/nearlight.hpp>
 
@@ -28,7 +29,8 @@ int main() {
     if (last != kCount - 1) return 1;
     std::printf("CUDA: ok, on a GPU\n");
   } catch (const nearlight::Error& error) {
-    if (has_gpu || (error.code() != nearlight::Code::unsupported && error.code() != nearlight::Code::cuda_error)) {
+    if (has_gpu ||
+        (error.code() != nearlight::Code::unsupported && error.code() != nearlight::Code::cuda_error)) {
       std::fprintf(stderr, "%s\n", error.what());
       return 1;
     }
