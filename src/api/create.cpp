@@ -64,14 +64,12 @@ Result<Communicators> create_group(int nranks, const CreateRank& create) {
   };
   std::vector<std::thread> threads;
   threads.reserve(size);
-  std::size_t next = 1;
   try {
-    for (; next < size; ++next) threads.emplace_back(run, next);
+    for (std::size_t rank = 1; rank < size; ++rank) threads.emplace_back(run, rank);
   } catch (const std::exception& error) {
     statuses[0] = failure(Code::system_error, "starting a thread: %s", error.what());
-    // Ranks that do not come leave the group, which ends the others' creation.
+    // Rank 0 leaves the group, which ends the creation of those that were started.
     exchanges[0].reset();
-    for (; next < size; ++next) exchanges[next].reset();
   }
   if (statuses[0].ok()) run(0);
   for (std::thread& thread : threads) thread.join();

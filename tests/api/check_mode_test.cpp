@@ -82,6 +82,9 @@ TEST(CheckMode, ARankThatDoesNotComeIsNamedAndTheCommunicatorHasFailed) {
                  nearlightTimeout, {"check mode", "rank(s) 1"});
   }
   EXPECT_EQ(value, 7);
+  nearlightCommStatus_t status = NEARLIGHT_COMM_STATUS_INITIALIZER;
+  ASSERT_EQ(nearlightCommGetStatus(group[0], &status), nearlightSuccess);
+  EXPECT_EQ(status.result, nearlightTimeout);
 }
 
 // The same mistakes without check mode: an error that names a rank, or the count that was asked for is
