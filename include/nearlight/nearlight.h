@@ -75,8 +75,7 @@ NEARLIGHT_API nearlightResult_t nearlightCheckVersion(int header_version);
 
 /* ---- types ------------------------------------------------------------------------------------------ */
 
-/* Element types; the numbers are NCCL's (ncclDataType_t). A type that this version cannot reduce is
- * nearlightUnsupported, a number that is no type nearlightInvalidArgument. */
+/* Element types; the numbers are NCCL's (ncclDataType_t). Every collective takes all of them. */
 typedef enum {
   nearlightInt8 = 0,
   nearlightUint8 = 1,
@@ -107,7 +106,7 @@ typedef enum {
 
 /* Where the scalar of nearlightRedOpCreatePreMulSum is read. */
 typedef enum {
-  nearlightScalarDevice = 0,       /* on the GPU, by each operation */
+  nearlightScalarDevice = 0,       /* on the GPU, by each operation; not in this version */
   nearlightScalarHostImmediate = 1 /* on the host, before the call returns */
 } nearlightScalarResidence_t;
 
@@ -162,14 +161,28 @@ NEARLIGHT_API nearlightResult_t nearlightCommCreateCudaGroup(nearlightComm_t* co
                                                              const int* devices,
                                                              const nearlightConfig_t* config);
 
-/* One CPU rank of a group whose ranks are processes of this host. Collective: every rank calls it. They find
- * each other by `key`, any text of 1 to 80 bytes that is theirs alone. `key` NULL: the job's own, from
- * torchrun, Open MPI, PMI or Slurm; `rank` and `nranks` both -1: likewise. Any thread; waits at most
- * config->create_timeout_ms.
- * Errors: nearlightInvalidArgument, nearlightTimeout and nearlightRemoteError (name the missing rank),
- * nearlightInvalidUsage (the ranks came with different arguments), nearlightUnsupported. */
+/* One CPU rank of a group whose ranks are processes of this host (or threads of one), 1 to 8. Collective:
+ * every rank calls it. They find each other by `key`, any text of 1 to 200 bytes without control characters
+ * that no other group uses at the same time. `key` NULL: NEARLIGHT_KEY, else the job's own, from torchrun,
+ * Open MPI, PMI or Slurm. `rank` and `nranks` both -1: likewise, from NEARLIGHT_RANK and NEARLIGHT_NRANKS or
+ * the job. Any thread; waits at most config->create_timeout_ms for the others. All ranks get a communicator
+ * or none does. A rank whose process ends later makes the others' calls fail at once.
+ * Errors: nearlightInvalidArgument (names the argument, or the variable of the job that is wrong or missing),
+ * nearlightTimeout (names the ranks that did not come), nearlightRemoteError (a rank ended or gave up,
+ * named), nearlightInvalidUsage (the ranks came with different arguments, or two as one),
+ * nearlightUnsupported (a job over several hosts), nearlightSystemError. */
 NEARLIGHT_API nearlightResult_t nearlightCommCreateHost(nearlightComm_t* comm, int rank, int nranks,
                                                         const char* key, const nearlightConfig_t* config);
+
+/* One GPU rank of a group whose ranks are processes of this host, on the CUDA device `device` (this process's
+ * number of it; it need not see the others' GPUs). NCCL is not needed. Ranks of several processes that share
+ * a GPU take turns on it, milliseconds each: of use for tests only. The thread's current device stays as it
+ * is. Everything else as for nearlightCommCreateHost.
+ * Errors: as there, and nearlightInvalidArgument (no such device), nearlightUnsupported (built without CUDA,
+ * devices that do not reach each other), nearlightCudaError. */
+NEARLIGHT_API nearlightResult_t nearlightCommCreateCuda(nearlightComm_t* comm, int device, int rank,
+                                                        int nranks, const char* key,
+                                                        const nearlightConfig_t* config);
 
 /* A GPU rank on top of an NCCL communicator (NCCL 2.28.9 or the versions that docs name; one NVLink domain, a
  * GPU for each rank). Collective over `nccl`, which stays the caller's, must be idle during the call and must
@@ -180,11 +193,11 @@ NEARLIGHT_API nearlightResult_t nearlightCommCreateHost(nearlightComm_t* comm, i
 NEARLIGHT_API nearlightResult_t nearlightCommAttachNccl(nearlightComm_t* comm, struct ncclComm* nccl,
                                                         const nearlightConfig_t* config);
 
-/* Ends a communicator and frees what it holds. Operations that still run are ended, not awaited: synchronise
- * the stream before, when the results matter. CUDA graphs that captured its operations may be destroyed
- * later; replayed, they do nothing. Not collective. One thread; afterwards the handle is dead for all. NULL
- * does nothing. Errors: nearlightInvalidArgument (no live communicator), nearlightInvalidUsage (another
- * thread is in a collective call: nearlightCommAbort ends it). */
+/* Ends a communicator and frees what it holds, its operators included. Operations that still run are ended,
+ * not awaited: synchronise the stream before, when the results matter. CUDA graphs that captured its
+ * operations may be destroyed later; replayed, they do nothing. Not collective. One thread; afterwards the
+ * handle is dead for all. NULL does nothing. Errors: nearlightInvalidArgument (no live communicator),
+ * nearlightInvalidUsage (another thread is in a collective call: nearlightCommAbort ends it). */
 NEARLIGHT_API nearlightResult_t nearlightCommDestroy(nearlightComm_t comm);
 
 /* Ends every wait of this rank, those that are going on and all later ones: the communicator has then failed
@@ -251,22 +264,29 @@ typedef struct {
   { sizeof(nearlightRoute_t), NULL, NULL, NULL, 0, 0 }
 
 /* What a collective of `count` elements would run, and why. The same on all ranks; not collective; any
- * thread. Errors: nearlightInvalidArgument (no live communicator, collective, type or op is none, count *
- * size of an element overflows, route is NULL or its size is no size), nearlightUnsupported (type or op). */
+ * thread. Errors: nearlightInvalidArgument (no live communicator, collective, type is none, op is none
+ * of this communicator and type, count * size of an element overflows, route is NULL or its size is no size).
+ */
 NEARLIGHT_API nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t collective,
                                                  size_t count, nearlightDataType_t type, nearlightRedOp_t op,
                                                  nearlightRoute_t* route);
 
 /* ---- operators -------------------------------------------------------------------------------------- */
 
-/* Makes the operator "multiply each rank's input by *scalar (an element of `type`), then sum", for operations
- * of `comm` with that type. Not collective; any thread. Errors: nearlightInvalidArgument,
- * nearlightUnsupported (this version has none yet). */
+/* Makes the operator "multiply this rank's input by *scalar (an element of `type`), then sum", for operations
+ * of `comm` with that type; the scalars of the ranks may differ. What is rounded where: docs/concepts/
+ * numerics.md. *op is a number from 1024 on, which no other operator has, and is valid until it or `comm` is
+ * destroyed. Not collective; never blocks; any thread.
+ * Errors: nearlightInvalidArgument (no live communicator; op or scalar is NULL; type or residence is none),
+ * nearlightUnsupported (residence: nearlightScalarDevice), nearlightSystemError (out of memory). With an
+ * error *op is not written. */
 NEARLIGHT_API nearlightResult_t nearlightRedOpCreatePreMulSum(nearlightRedOp_t* op, const void* scalar,
                                                               nearlightDataType_t type,
                                                               nearlightScalarResidence_t residence,
                                                               nearlightComm_t comm);
-/* Frees such an operator. Errors: nearlightInvalidArgument (op was not made for comm). */
+/* Frees such an operator. Operations that were enqueued or captured with it stay as they are. Any thread.
+ * Errors: nearlightInvalidArgument (no live communicator; op was destroyed, made for another one, or never
+ * made). */
 NEARLIGHT_API nearlightResult_t nearlightRedOpDestroy(nearlightRedOp_t op, nearlightComm_t comm);
 
 /* ---- collectives ------------------------------------------------------------------------------------ */
@@ -281,9 +301,9 @@ NEARLIGHT_API nearlightResult_t nearlightRedOpDestroy(nearlightRedOp_t op, nearl
  * CPU ranks: `stream` must be NULL, and the result is there when the call returns.
  *
  * Collective. One thread at a time for each communicator.
- * Errors: nearlightInvalidArgument (no live communicator; type or op is none; send or recv is NULL, not
- * aligned or not this GPU's; overlap; count * size of an element overflows; the stream is another GPU's),
- * nearlightUnsupported (type or op), nearlightInvalidUsage (another thread is in a call; in check mode: the
+ * Errors: nearlightInvalidArgument (no live communicator; type is none; op is none of this communicator and
+ * type; send or recv is NULL, not aligned or not this GPU's; overlap; count * size of an element overflows;
+ * the stream is another GPU's), nearlightInvalidUsage (another thread is in a call; in check mode: the
  * other ranks call something else), and, once the communicator has failed, that failure. With an error that
  * names an argument, nothing was written and nothing is waiting. */
 NEARLIGHT_API nearlightResult_t nearlightAllReduce(const void* send, void* recv, size_t count,

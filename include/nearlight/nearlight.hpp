@@ -134,6 +134,36 @@ inline int version() {
   return code;
 }
 
+// An operator that multiplies first; freed with this object. Made by Communicator::premul_sum, for that
+// communicator, which frees it as well when it ends first. Moved from, it is no operator.
+class Operator {
+ public:
+  // Takes over an operator of the C API.
+  Operator(nearlightRedOp_t op, nearlightComm_t comm) noexcept : op_(op), comm_(comm) {}
+  Operator(Operator&& other) noexcept
+      : op_(std::exchange(other.op_, nearlightRedOpMin_)), comm_(std::exchange(other.comm_, nullptr)) {}
+  Operator& operator=(Operator&& other) noexcept {
+    if (this != &other) {
+      end();
+      op_ = std::exchange(other.op_, nearlightRedOpMin_);
+      comm_ = std::exchange(other.comm_, nullptr);
+    }
+    return *this;
+  }
+  ~Operator() { end(); }
+
+  // For the C API; still owned by this object.
+  nearlightRedOp_t handle() const noexcept { return op_; }
+
+ private:
+  void end() noexcept {
+    if (comm_ != nullptr) static_cast<void>(nearlightRedOpDestroy(op_, comm_));
+  }
+
+  nearlightRedOp_t op_;
+  nearlightComm_t comm_;
+};
+
 // One rank's end of a group; destroyed with this object. Moved from, it is empty, and every call but
 // assignment and destruction fails with Code::invalid_argument.
 class Communicator {
@@ -173,11 +203,29 @@ class Communicator {
     return Communicator(comm);
   }
 
-  // The same with rank, size and key from the job: torchrun, Open MPI, PMI or Slurm.
+  // The same with rank, size and key from the job: NEARLIGHT_RANK, ..., torchrun, Open MPI, PMI or Slurm.
   static Communicator host_of_job(const Config& config = {}) {
     const nearlightConfig_t c_config = checked(config);
     nearlightComm_t comm = nullptr;
     detail::check(nearlightCommCreateHost(&comm, -1, -1, nullptr, &c_config));
+    return Communicator(comm);
+  }
+
+  // One GPU rank, on this process's CUDA device; the ranks are processes of this host that find each other by
+  // `key`. Collective.
+  static Communicator cuda(int device, int rank, int nranks, const std::string& key,
+                           const Config& config = {}) {
+    const nearlightConfig_t c_config = checked(config);
+    nearlightComm_t comm = nullptr;
+    detail::check(nearlightCommCreateCuda(&comm, device, rank, nranks, key.c_str(), &c_config));
+    return Communicator(comm);
+  }
+
+  // The same with rank, size and key from the job.
+  static Communicator cuda_of_job(int device, const Config& config = {}) {
+    const nearlightConfig_t c_config = checked(config);
+    nearlightComm_t comm = nullptr;
+    detail::check(nearlightCommCreateCuda(&comm, device, -1, -1, nullptr, &c_config));
     return Communicator(comm);
   }
 
@@ -225,20 +273,43 @@ class Communicator {
   // recv[i] = op over all ranks of send[i]; see nearlightAllReduce.
   void all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
                   Stream stream = nullptr) {
-    detail::check(nearlightAllReduce(send, recv, count, static_cast<nearlightDataType_t>(type),
-                                     static_cast<nearlightRedOp_t>(op), comm_, stream));
+    reduce(send, recv, count, type, static_cast<nearlightRedOp_t>(op), stream);
+  }
+  void all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Operator& op,
+                  Stream stream = nullptr) {
+    reduce(send, recv, count, type, op.handle(), stream);
+  }
+
+  // The operator "multiply this rank's input by *factor, then sum" for elements of `type`. `factor` points to
+  // one of them, on the host, and is read at once.
+  Operator premul_sum(DataType type, const void* factor) const {
+    nearlightRedOp_t op = nearlightRedOpMin_;
+    detail::check(nearlightRedOpCreatePreMulSum(&op, factor, static_cast<nearlightDataType_t>(type),
+                                                nearlightScalarHostImmediate, comm_));
+    return Operator(op, comm_);
   }
 
   // What a collective of `count` elements would run, and why.
   Route explain(Collective collective, std::size_t count, DataType type, ReduceOp op) const {
-    nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
-    detail::check(nearlightExplain(comm_, static_cast<nearlightCollective_t>(collective), count,
-                                   static_cast<nearlightDataType_t>(type), static_cast<nearlightRedOp_t>(op),
-                                   &route));
-    return {route.algorithm, route.protocol, route.reason, route.grid, route.threads};
+    return route_of(collective, count, type, static_cast<nearlightRedOp_t>(op));
+  }
+  Route explain(Collective collective, std::size_t count, DataType type, const Operator& op) const {
+    return route_of(collective, count, type, op.handle());
   }
 
  private:
+  void reduce(const void* send, void* recv, std::size_t count, DataType type, nearlightRedOp_t op,
+              Stream stream) {
+    detail::check(
+        nearlightAllReduce(send, recv, count, static_cast<nearlightDataType_t>(type), op, comm_, stream));
+  }
+  Route route_of(Collective collective, std::size_t count, DataType type, nearlightRedOp_t op) const {
+    nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
+    detail::check(nearlightExplain(comm_, static_cast<nearlightCollective_t>(collective), count,
+                                   static_cast<nearlightDataType_t>(type), op, &route));
+    return {route.algorithm, route.protocol, route.reason, route.grid, route.threads};
+  }
+
   // Before anything is made: does the library fit this header?
   static nearlightConfig_t checked(const Config& config) {
     detail::check(NEARLIGHT_CHECK_VERSION());

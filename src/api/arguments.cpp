@@ -9,17 +9,6 @@ namespace nearlight::api {
 
 namespace {
 
-// By their numbers.
-constexpr const char* kTypeNames[] = {"int8",    "uint8",    "int32",      "uint32",
-                                      "int64",   "uint64",   "float16",    "float32",
-                                      "float64", "bfloat16", "float8e4m3", "float8e5m2"};
-constexpr const char* kOpNames[] = {"sum", "prod", "max", "min", "avg"};
-
-template <std::size_t n>
-const char* name_in(const char* const (&names)[n], int number) {
-  return number >= 0 && static_cast<std::size_t>(number) < n ? names[number] : nullptr;
-}
-
 // A struct of a later header is taken as long as it asks for nothing that this library does not know.
 constexpr std::size_t kLongestStruct = 4096;
 
@@ -32,25 +21,8 @@ Result<std::optional<std::chrono::milliseconds>> to_ms(const char* field, std::i
 }  // namespace
 
 Result<DataType> to_type(nearlightDataType_t type) {
-  const int number = static_cast<int>(type);
-  const char* const name = name_in(kTypeNames, number);
-  if (name == nullptr) return failure(Code::invalid_argument, "type: %d is no data type", number);
-  const auto known = static_cast<DataType>(number);
-  if (size_of(known) == 0) {
-    return failure(Code::unsupported, "type: %s (%d) is none that this version reduces", name, number);
-  }
-  return known;
-}
-
-Result<ReduceOp> to_op(nearlightRedOp_t op) {
-  const int number = static_cast<int>(op);
-  const char* const name = name_in(kOpNames, number);
-  if (name == nullptr) return failure(Code::invalid_argument, "op: %d is no reduction", number);
-  const auto known = static_cast<ReduceOp>(number);
-  if (!is_valid(known)) {
-    return failure(Code::unsupported, "op: %s (%d) is none that this version does", name, number);
-  }
-  return known;
+  if (is_of_header(type)) return static_cast<DataType>(type);
+  return failure(Code::invalid_argument, "type: %d is no data type", static_cast<int>(type));
 }
 
 Status check_bytes(std::size_t count, DataType type) {

@@ -12,13 +12,12 @@
 
 namespace nearlight::api {
 
-// Whether this version reduces elements of the type, and by the operator.
-inline bool is_known(nearlightDataType_t type) { return size_of(static_cast<DataType>(type)) != 0; }
-inline bool is_known(nearlightRedOp_t op) { return is_valid(static_cast<ReduceOp>(op)); }
+// Whether the header has it. Operators that a program made are in operators.hpp.
+inline bool is_of_header(nearlightDataType_t type) { return size_of(static_cast<DataType>(type)) != 0; }
+inline bool is_of_header(nearlightRedOp_t op) { return op >= nearlightSum && op <= nearlightAvg; }
 
-// Code::invalid_argument: no type (operator) at all; Code::unsupported: one that this version cannot reduce.
+// Code::invalid_argument: it is none.
 Result<DataType> to_type(nearlightDataType_t type);
-Result<ReduceOp> to_op(nearlightRedOp_t op);
 
 // count elements of `type` have a size that an address space can hold.
 Status check_bytes(std::size_t count, DataType type);

@@ -1,6 +1,7 @@
 // The collectives, their operators, and what would run.
 #include "api/arguments.hpp"
 #include "api/handles.hpp"
+#include "api/operators.hpp"
 #include "api/result.hpp"
 #include "runtime/collective.hpp"
 
@@ -21,12 +22,13 @@ nearlightResult_t nearlightAllReduce(const void* send, void* recv, size_t count,
     if (!call) return call.status();
     where.rank = call.rank();
     // A good call builds no more than one Status.
-    if (is_known(type) && is_known(op)) {
+    if (is_of_header(type) && is_of_header(op)) {
       return call->all_reduce(send, recv, count, static_cast<DataType>(type), static_cast<ReduceOp>(op),
                               stream);
     }
-    NL_TRY(to_type(type).status());
-    return to_op(op).status();
+    NL_TRY_ASSIGN(const DataType known_type, to_type(type));
+    NL_TRY_ASSIGN(const Reduction reduction, find_reduction(comm, op, known_type));
+    return call->all_reduce(send, recv, count, known_type, reduction, stream);
   });
 }
 
@@ -38,11 +40,11 @@ nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t c
       return failure(Code::invalid_argument, "collective: %d is none", static_cast<int>(collective));
     }
     NL_TRY_ASSIGN(const DataType known_type, to_type(type));
-    NL_TRY_ASSIGN(const ReduceOp known_op, to_op(op));
     NL_TRY(check_bytes(count, known_type));
     const Visit visit(comm);
     NL_TRY(visit.status());
-    const route::Route chosen = visit->explain_all_reduce(count, known_type, known_op);
+    NL_TRY_ASSIGN(const Reduction reduction, find_reduction(comm, op, known_type));
+    const route::Route chosen = visit->explain_all_reduce(count, known_type, reduction.op);
     nearlightRoute_t filled = NEARLIGHT_ROUTE_INITIALIZER;
     filled.algorithm = algorithm::name_of(chosen.algorithm);
     filled.protocol = algorithm::name_of(chosen.protocol);
@@ -60,13 +62,20 @@ nearlightResult_t nearlightRedOpCreatePreMulSum(nearlightRedOp_t* op, const void
   return guarded(__func__, [=](Where&) -> Status {
     if (op == nullptr) return failure(Code::invalid_argument, "op is NULL");
     if (scalar == nullptr) return failure(Code::invalid_argument, "scalar is NULL");
-    NL_TRY(to_type(type).status());
+    NL_TRY_ASSIGN(const DataType known_type, to_type(type));
     if (residence != nearlightScalarDevice && residence != nearlightScalarHostImmediate) {
       return failure(Code::invalid_argument, "residence: %d is none", static_cast<int>(residence));
     }
-    const Visit visit(comm);
+    const Visit visit(comm);  // so that it is not destroyed before its operator is in the table
     NL_TRY(visit.status());
-    return failure(Code::unsupported, "op: this version has no pre-multiplied sum");
+    if (residence == nearlightScalarDevice) {
+      return failure(
+          Code::unsupported,
+          "residence: this version reads no scalar in the memory of a GPU (nearlightScalarDevice); "
+          "give one of the host (nearlightScalarHostImmediate)");
+    }
+    NL_TRY_ASSIGN(*op, add_operator(comm, *Reduction::premul_sum(known_type, scalar).factor));
+    return {};
   });
 }
 
@@ -74,7 +83,6 @@ nearlightResult_t nearlightRedOpDestroy(nearlightRedOp_t op, nearlightComm_t com
   return guarded(__func__, [=](Where&) -> Status {
     const Visit visit(comm);
     NL_TRY(visit.status());
-    return failure(Code::invalid_argument, "op: %d was not created for this communicator",
-                   static_cast<int>(op));
+    return remove_operator(comm, op);
   });
 }

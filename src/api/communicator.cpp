@@ -4,6 +4,7 @@
 
 #include "api/arguments.hpp"
 #include "api/handles.hpp"
+#include "api/operators.hpp"
 #include "api/result.hpp"
 
 namespace nearlight::api {
@@ -53,6 +54,7 @@ nearlightResult_t nearlightCommDestroy(nearlightComm_t comm) {
   return guarded(__func__, [=](Where& where) -> Status {
     NL_TRY_ASSIGN(const auto communicator, remove_handle(comm));
     where.rank = communicator->rank();
+    remove_operators_of(comm);
     return {};
   });
 }

@@ -1,18 +1,19 @@
 // Making communicators.
-#include <cstring>
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include <nearlight/detail/protocol/region.hpp>
 #include "api/arguments.hpp"
 #include "api/handles.hpp"
-#include "api/host_exchange.hpp"
+#include "api/place.hpp"
 #include "api/result.hpp"
 #include "base/variables.hpp"
 #include "bootstrap/in_process.hpp"
+#include "bootstrap/process_group.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/create.hpp"
 
@@ -23,13 +24,6 @@ namespace {
 using Communicators = std::vector<std::unique_ptr<runtime::Communicator>>;
 using Created = Result<std::unique_ptr<runtime::Communicator>>;
 using CreateRank = std::function<Created(std::unique_ptr<Exchange> exchange, int rank)>;
-
-constexpr std::size_t kLongestKey = 80;
-
-Status check_nranks(int nranks) {
-  if (nranks >= 1 && nranks <= protocol::kMaxRanks) return {};
-  return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
-}
 
 // No exception leaves a thread.
 Created create_rank(const CreateRank& create, std::unique_ptr<Exchange> exchange, int rank) {
@@ -104,21 +98,21 @@ Status hand_out_one(Created created, nearlightComm_t* comm) {
   return {};
 }
 
-Result<Place> to_place(int rank, int nranks, const char* key) {
-  if (rank == -1 && nranks == -1) {
-  } else if (nranks == -1 || rank == -1) {
-    return failure(Code::invalid_argument, "rank is %d and nranks is %d: both or none come from the job",
-                   rank, nranks);
-  } else {
-    NL_TRY(check_nranks(nranks));
-    if (rank < 0 || rank >= nranks) {
-      return failure(Code::invalid_argument, "rank: %d is not between 0 and %d", rank, nranks - 1);
-    }
+using CreateHere = Created (*)(std::unique_ptr<Exchange> exchange, int device,
+                               const runtime::Options& options);
+
+// One rank of a group of processes. The meeting and the creation share one limit.
+Status create_one(const Place& place, int device, runtime::Options options, CreateHere create,
+                  nearlightComm_t* comm) {
+  const Deadline deadline = runtime::create_deadline(options);
+  NL_TRY_ASSIGN(auto exchange,
+                bootstrap::join_process_group({place.rank, place.nranks, place.key}, deadline));
+  // A limit that cannot be stays as it is, to be refused where the other ranks are told.
+  if (runtime::check_options(options).ok()) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left());
+    options.create_timeout = std::max(left, std::chrono::milliseconds(1));
   }
-  if (key != nullptr && (*key == '\0' || ::strnlen(key, kLongestKey + 1) > kLongestKey)) {
-    return failure(Code::invalid_argument, "key: its length is not between 1 and %zu bytes", kLongestKey);
-  }
-  return Place{rank, nranks, key};
+  return hand_out_one(create(std::move(exchange), device, options), comm);
 }
 
 }  // namespace
@@ -160,11 +154,28 @@ nearlightResult_t nearlightCommCreateHost(nearlightComm_t* comm, int rank, int n
   return guarded(__func__, [=](Where& where) -> Status {
     variables::warn_about_unknown();
     if (comm == nullptr) return failure(Code::invalid_argument, "comm is NULL");
-    NL_TRY_ASSIGN(const Place place, to_place(rank, nranks, key));
-    where.rank = rank;
+    NL_TRY_ASSIGN(const Place place, find_place(rank, nranks, key));
+    where.rank = place.rank;
     NL_TRY_ASSIGN(const auto options, to_options(config));
-    NL_TRY_ASSIGN(auto exchange, meet_processes(place, runtime::create_deadline(options)));
-    return hand_out_one(runtime::create_host(std::move(exchange), options), comm);
+    const auto create = [](std::unique_ptr<Exchange> exchange, int, const runtime::Options& with) {
+      return runtime::create_host(std::move(exchange), with);
+    };
+    return create_one(place, 0, options, create, comm);
+  });
+}
+
+nearlightResult_t nearlightCommCreateCuda(nearlightComm_t* comm, int device, int rank, int nranks,
+                                          const char* key, const nearlightConfig_t* config) {
+  return guarded(__func__, [=](Where& where) -> Status {
+    variables::warn_about_unknown();
+    if (comm == nullptr) return failure(Code::invalid_argument, "comm is NULL");
+    if (device < 0) return failure(Code::invalid_argument, "device: %d is none", device);
+    // No use in waiting for the others first.
+    if (NEARLIGHT_HAS_CUDA == 0) return failure(Code::unsupported, "this build of nearlight has no CUDA");
+    NL_TRY_ASSIGN(const Place place, find_place(rank, nranks, key));
+    where.rank = place.rank;
+    NL_TRY_ASSIGN(const auto options, to_options(config));
+    return create_one(place, device, options, runtime::create_cuda_processes, comm);
   });
 }
 

@@ -83,6 +83,8 @@ static void check_calls(void) {
   nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
   nearlightCommInfo_t info = NEARLIGHT_COMM_INFO_INITIALIZER;
   nearlightCommStatus_t status = NEARLIGHT_COMM_STATUS_INITIALIZER;
+  nearlightRedOp_t op = nearlightSum;
+  const float factor = 2.0f;
   nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
   int version = 0;
   float values[3] = {1.0f, 2.0f, 3.0f}, sums[3] = {0.0f, 0.0f, 0.0f};
@@ -91,6 +93,11 @@ static void check_calls(void) {
   CHECK(nearlightCommCreateHostGroup(&comm, 1, &config) == nearlightSuccess);
   CHECK(nearlightAllReduce(values, sums, 3, nearlightFloat32, nearlightSum, comm, NULL) == nearlightSuccess);
   CHECK(memcmp(values, sums, sizeof values) == 0);
+  CHECK(nearlightRedOpCreatePreMulSum(&op, &factor, nearlightFloat32, nearlightScalarHostImmediate, comm) ==
+        nearlightSuccess);
+  CHECK(nearlightAllReduce(values, sums, 3, nearlightFloat32, op, comm, NULL) == nearlightSuccess);
+  CHECK(sums[2] == 6.0f);
+  CHECK(nearlightRedOpDestroy(op, comm) == nearlightSuccess);
   CHECK(nearlightCommGetInfo(comm, &info) == nearlightSuccess && info.nranks == 1);
   CHECK(nearlightCommGetStatus(comm, &status) == nearlightSuccess && status.result == nearlightSuccess);
   CHECK(nearlightExplain(comm, nearlightCollectiveAllReduce, 3, nearlightFloat32, nearlightSum, &route) ==

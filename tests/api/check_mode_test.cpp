@@ -57,6 +57,26 @@ TEST(CheckMode, DifferencesAreToldToAllRanksWithBothValues) {
   });
 }
 
+// The factor of a pre-multiplied sum is each rank's own and not compared; the operator is.
+TEST(CheckMode, FactorsMayDiffer) {
+  const HostGroup group(2, checked());
+  group.run([](int rank, nearlightComm_t comm) {
+    const float factor = rank == 0 ? 10.0f : 100.0f;
+    nearlightRedOp_t op = nearlightSum;
+    ASSERT_EQ(
+        nearlightRedOpCreatePreMulSum(&op, &factor, nearlightFloat32, nearlightScalarHostImmediate, comm),
+        nearlightSuccess);
+    float value = static_cast<float>(rank + 1);
+    EXPECT_EQ(nearlightAllReduce(&value, &value, 1, nearlightFloat32, op, comm, nullptr), nearlightSuccess)
+        << nearlightGetLastError();
+    EXPECT_EQ(value, 210.0f);
+    expect_error(
+        nearlightAllReduce(&value, &value, 1, nearlightFloat32, rank == 0 ? op : nearlightSum, comm, nullptr),
+        nearlightInvalidUsage, {"op", "mulsum on rank 0", "sum on rank 1"});
+    EXPECT_EQ(value, 210.0f);
+  });
+}
+
 // A bad argument on one rank is that rank's error; it can try again while the others wait.
 TEST(CheckMode, OneRankTriesAgain) {
   const HostGroup group(2, checked());

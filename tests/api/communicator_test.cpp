@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tests/api/api_support.hpp"
+#include "tests/support/ranks.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -41,6 +42,27 @@ TEST(ApiCommunicator, OneRankByRankAndKey) {
             nearlightSuccess);
   EXPECT_EQ(value, 5);
   EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+}
+
+// Ranks that meet by a key may be threads of one process as well.
+TEST(ApiCommunicator, ThreadsByRankAndKey) {
+  const std::string key = fresh_key();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&key, rank] {
+      const nearlightConfig_t config = patient_config();
+      nearlightComm_t comm = nullptr;
+      ASSERT_EQ(nearlightCommCreateHost(&comm, rank, 3, key.c_str(), &config), nearlightSuccess)
+          << nearlightGetLastError();
+      float value = static_cast<float>(rank);
+      EXPECT_EQ(nearlightAllReduce(&value, &value, 1, nearlightFloat32, nearlightSum, comm, nullptr),
+                nearlightSuccess)
+          << nearlightGetLastError();
+      EXPECT_EQ(value, 3);
+      EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(ApiCommunicator, TellsWhatItIs) {
@@ -244,14 +266,18 @@ TEST(ApiCommunicator, ManyComeAndGo) {
 TEST(ApiCommunicator, WithoutCudaTheReasonIsTold) {
   nearlightComm_t comm = nullptr;
   const int device = 0;
+  const auto expect_told = [&](nearlightResult_t result, const char* call) {
+    EXPECT_TRUE(result == nearlightUnsupported || result == nearlightCudaError) << nearlightGetLastError();
+    EXPECT_THAT(nearlightGetLastError(), testing::StartsWith(call));
+    EXPECT_EQ(comm, nullptr);
+  };
   const nearlightResult_t result = nearlightCommCreateCudaGroup(&comm, 1, &device, nullptr);
   if (result == nearlightSuccess) {
     EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
     GTEST_SKIP() << "this machine has a GPU";
   }
-  EXPECT_TRUE(result == nearlightUnsupported || result == nearlightCudaError) << nearlightGetLastError();
-  EXPECT_THAT(nearlightGetLastError(), testing::HasSubstr("nearlightCommCreateCudaGroup: "));
-  EXPECT_EQ(comm, nullptr);
+  expect_told(result, "nearlightCommCreateCudaGroup");
+  expect_told(nearlightCommCreateCuda(&comm, 0, 0, 1, "key", nullptr), "nearlightCommCreateCuda");
 }
 
 // Once, whatever is made afterwards; and a name that is known gets none.

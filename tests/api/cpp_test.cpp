@@ -14,6 +14,9 @@ using testing::HasSubstr;
 static_assert(!std::is_copy_constructible_v<nearlight::Communicator>);
 static_assert(std::is_nothrow_move_constructible_v<nearlight::Communicator>);
 static_assert(std::is_nothrow_move_assignable_v<nearlight::Communicator>);
+static_assert(!std::is_copy_constructible_v<nearlight::Operator>);
+static_assert(std::is_nothrow_move_constructible_v<nearlight::Operator>);
+static_assert(std::is_nothrow_move_assignable_v<nearlight::Operator>);
 
 nearlight::Config patient() {
   nearlight::Config config;
@@ -77,6 +80,8 @@ TEST(Cpp, ErrorsHaveCodeAndText) {
   EXPECT_THAT(error_of([] { nearlight::Communicator::local({}); }).second, HasSubstr("nranks: 0"));
   EXPECT_THAT(error_of([] { nearlight::Communicator::attach(nullptr); }).second, HasSubstr("nccl is NULL"));
   EXPECT_THAT(error_of([] { nearlight::Communicator::host(5, 2, "key"); }).second, HasSubstr("rank: 5"));
+  EXPECT_THAT(error_of([] { nearlight::Communicator::cuda(-1, 0, 2, "key"); }).second,
+              HasSubstr("nearlightCommCreateCuda: device: -1"));
 }
 
 TEST(Cpp, ConfigurationCounts) {
@@ -117,6 +122,39 @@ TEST(Cpp, MovedFromIsEmpty) {
   EXPECT_EQ(nearlightCommRank(ended, &rank), nearlightInvalidArgument);
   const nearlightComm_t released = first.release();
   EXPECT_EQ(nearlightCommDestroy(released), nearlightSuccess);
+}
+
+TEST(Cpp, OperatorsEndWithTheirObjects) {
+  auto comm = nearlight::Communicator::host(0, 1, "key");
+  const double factor = 2.5;
+  double value = 2;
+  nearlightRedOp_t ended{}, kept{};
+  {
+    const nearlight::Operator op = comm.premul_sum(nearlight::f64, &factor);
+    ended = op.handle();
+    comm.all_reduce(&value, &value, 1, nearlight::f64, op);
+    EXPECT_EQ(value, 5);
+    EXPECT_EQ(comm.explain(nearlight::Collective::all_reduce, 1, nearlight::f64, op).grid, 1u);
+    EXPECT_THAT(error_of([&] { comm.all_reduce(&value, &value, 1, nearlight::f32, op); }).second,
+                HasSubstr("op: " + std::to_string(ended) + " was made for double"));
+  }
+  EXPECT_EQ(nearlightRedOpDestroy(ended, comm.handle()), nearlightInvalidArgument);
+
+  nearlight::Operator first = comm.premul_sum(nearlight::f64, &factor);
+  kept = first.handle();
+  nearlight::Operator second(std::move(first));
+  EXPECT_EQ(second.handle(), kept);
+  EXPECT_EQ(error_of([&] { comm.all_reduce(&value, &value, 1, nearlight::f64, first); }).first,  // NOLINT
+            nearlight::Code::invalid_argument);
+  first = comm.premul_sum(nearlight::f64, &factor);
+  ended = first.handle();
+  first = std::move(second);
+  EXPECT_EQ(first.handle(), kept);
+  EXPECT_EQ(nearlightRedOpDestroy(ended, comm.handle()), nearlightInvalidArgument);
+  comm.all_reduce(&value, &value, 1, nearlight::f64, first);
+  EXPECT_EQ(value, 12.5);
+  EXPECT_EQ(error_of([&] { (void)comm.premul_sum(nearlight::f64, nullptr); }).first,
+            nearlight::Code::invalid_argument);
 }
 
 TEST(Cpp, Abort) {

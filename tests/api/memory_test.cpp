@@ -131,6 +131,33 @@ TEST(ShortOfMemory, CreationSaysSoAndLeavesNothingBehind) {
   }
 }
 
+TEST(ShortOfMemory, NoOperatorIsMade) {
+  const HostGroup group(1);
+  const float factor = 2;
+  int failures = 0;
+  for (std::int64_t n = 0;; ++n) {
+    ASSERT_LT(n, 100);
+    nearlightRedOp_t op = nearlightMin;
+    nearlightResult_t result;
+    bool happened;
+    {
+      const FailingAllocation failing(n);
+      result = nearlightRedOpCreatePreMulSum(&op, &factor, nearlightFloat32, nearlightScalarHostImmediate,
+                                             group[0]);
+      happened = failing.happened();
+    }
+    if (result == nearlightSuccess) {
+      EXPECT_EQ(nearlightRedOpDestroy(op, group[0]), nearlightSuccess);
+    } else {
+      ++failures;
+      EXPECT_EQ(result, nearlightSystemError) << nearlightGetLastError();
+      EXPECT_EQ(op, nearlightMin);
+    }
+    if (!happened) break;
+  }
+  EXPECT_GT(failures, 0);
+}
+
 // Each of the threads that creation needs, in turn.
 TEST(ShortOfThreads, CreationSaysSoAndLeavesNothingBehind) {
   const int before = open_descriptors();

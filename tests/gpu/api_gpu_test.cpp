@@ -56,13 +56,14 @@ class ApiPair {
     EXPECT_CUDA(cudaMemset(recv[rank], 0, kCount * sizeof(float)));
     EXPECT_CUDA(cudaDeviceSynchronize());
   }
-  void expect_sums() const {
+  void expect_sums() const { expect_everywhere(3.0f); }
+  void expect_everywhere(float expected) const {
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_CUDA(cudaSetDevice(devices_[rank]));
       EXPECT_CUDA(cudaStreamSynchronize(streams[rank]));
       std::vector<float> sums(kCount);
       EXPECT_CUDA(cudaMemcpy(sums.data(), recv[rank], kCount * sizeof(float), cudaMemcpyDeviceToHost));
-      for (const float value : sums) ASSERT_EQ(value, 3.0f) << "rank " << rank;
+      for (const float value : sums) ASSERT_EQ(value, expected) << "rank " << rank;
     }
   }
 
@@ -161,6 +162,34 @@ TEST(ApiGpuTwoGpus, PointersAndStreamsOfAnotherGpuAreNamed) {
       pair.expect_sums();
     }
   }
+}
+
+TEST(ApiGpu, PreMultipliedSumsCaptured) {
+  const ApiPair pair(1);
+  ASSERT_TRUE(pair.ok());
+  cudaGraphExec_t graphs[2] = {};
+  for (int rank = 0; rank < 2; ++rank) {
+    const float factor = rank == 0 ? 10.0f : 100.0f;
+    nearlightRedOp_t op = nearlightSum;
+    ASSERT_EQ(nearlightRedOpCreatePreMulSum(&op, &factor, nearlightFloat32, nearlightScalarHostImmediate,
+                                            pair.comms[rank]),
+              nearlightSuccess)
+        << nearlightGetLastError();
+    cudaGraph_t graph = nullptr;
+    ASSERT_CUDA(cudaStreamBeginCapture(pair.streams[rank], cudaStreamCaptureModeGlobal));
+    EXPECT_EQ(nearlightAllReduce(pair.send[rank], pair.recv[rank], kCount, nearlightFloat32, op,
+                                 pair.comms[rank], pair.streams[rank]),
+              nearlightSuccess)
+        << nearlightGetLastError();
+    ASSERT_CUDA(cudaStreamEndCapture(pair.streams[rank], &graph));
+    ASSERT_CUDA(cudaGraphInstantiate(&graphs[rank], graph, 0));
+    ASSERT_CUDA(cudaGraphDestroy(graph));
+    // The graph keeps what it was captured with.
+    ASSERT_EQ(nearlightRedOpDestroy(op, pair.comms[rank]), nearlightSuccess);
+  }
+  for (int rank = 0; rank < 2; ++rank) ASSERT_CUDA(cudaGraphLaunch(graphs[rank], pair.streams[rank]));
+  pair.expect_everywhere(210.0f);
+  for (const cudaGraphExec_t graph : graphs) ASSERT_CUDA(cudaGraphExecDestroy(graph));
 }
 
 // What lies behind the end of an allocation is seen in check mode.
