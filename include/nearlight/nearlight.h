@@ -106,8 +106,10 @@ typedef enum {
 
 /* Where the scalar of nearlightRedOpCreatePreMulSum is read. */
 typedef enum {
-  nearlightScalarDevice = 0,       /* on the GPU, by each operation; not in this version */
-  nearlightScalarHostImmediate = 1 /* on the host, before the call returns */
+  nearlightScalarDevice = 0,        /* on the GPU, by each operation; not in this version */
+  nearlightScalarHostImmediate = 1, /* on the host, before the call returns */
+  nearlightScalarResidenceMin_ = -1,
+  nearlightScalarResidenceMax_ = 0x7fffffff
 } nearlightScalarResidence_t;
 
 /* What nearlightExplain can be asked about. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what libnearlight.so shows and needs.
+"""Checks what libnearlight.so shows and needs, and that c_program.c pins every struct of the header.
 
     tests/api/check_symbols.py LIBRARY             exported symbols are those of symbols.txt; needs no CUDA library
     tests/api/check_symbols.py LIBRARY --write     writes symbols.txt anew
@@ -33,8 +33,26 @@ def needed(library):
 
 
 def declared():
-    with open(HEADER, encoding="utf-8") as file:
-        return sorted(re.findall(r"^NEARLIGHT_API [\w* ]+?\b(nearlight\w+)\(", file.read(), re.MULTILINE))
+    return sorted(re.findall(r"^NEARLIGHT_API [\w* ]+?\b(nearlight\w+)\(", read(HEADER), re.MULTILINE))
+
+
+def unpinned(header, program):
+    """Structs and fields of the header whose place c_program.c does not hold."""
+    header = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+    found = []
+    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", header, re.DOTALL):
+        if "sizeof(%s) ==" % name not in program:
+            found.append("tests/api/c_program.c does not hold the size of %s" % name)
+        for declaration in body.split(";"):
+            for field in re.findall(r"(\w+)(?:\[\w+\])?\s*(?:,|$)", declaration.strip()):
+                if "PIN_FIELD(%s, %s," % (name, field) not in program:
+                    found.append("tests/api/c_program.c does not hold the place of %s of %s" % (field, name))
+    return found
+
+
+def read(*parts):
+    with open(os.path.join(*parts), encoding="utf-8") as file:
+        return file.read()
 
 
 def faults(symbols, pinned, in_header, libraries, run_paths):
@@ -61,8 +79,8 @@ def main():
         with open(LIST, "w", encoding="utf-8") as file:
             file.write("".join(name + "\n" for name in symbols))
         return 0
-    with open(LIST, encoding="utf-8") as file:
-        pinned = file.read().split()
+    pinned = read(LIST).split()
+    header, program = read(HEADER), read(HERE, "c_program.c")
     if "--self-test" in sys.argv:
         planted = [
             faults(symbols + ["cudaMalloc"], pinned, declared(), libraries, []),
@@ -72,11 +90,14 @@ def main():
             faults(symbols, pinned, declared(), libraries + ["libcudart.so.13"], []),
             faults(symbols, pinned, declared(), libraries + ["libcuda.so.1"], []),
             faults(symbols, pinned, declared(), libraries, ["RUNPATH"]),
+            unpinned(header.replace("  int32_t nranks;", "  int32_t nranks;\n  int32_t more;"), program),
+            unpinned(header.replace("epoch, region,", "epoch, more, region,"), program),
+            unpinned(header + "\ntypedef struct {\n  size_t size;\n} nearlightMore_t;\n", program),
         ]
         missed = sum(1 for found in planted if not found)
         print("%d planted, %d missed" % (len(planted), missed))
         return 1 if missed else 0
-    found = faults(symbols, pinned, declared(), libraries, run_paths)
+    found = faults(symbols, pinned, declared(), libraries, run_paths) + unpinned(header, program)
     for fault in found:
         print(fault)
     print("%d symbols, %d faults" % (len(symbols), len(found)))
