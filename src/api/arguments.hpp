@@ -12,9 +12,14 @@
 
 namespace nearlight::api {
 
-// Whether this version reduces elements of the type, and by the operator.
-inline bool is_known(nearlightDataType_t type) { return size_of(static_cast<DataType>(type)) != 0; }
-inline bool is_known(nearlightRedOp_t op) { return is_valid(static_cast<ReduceOp>(op)); }
+// Whether this version reduces elements of the type, and by the operator. Only the header's own numbers: the
+// library may have others inside.
+inline bool is_known(nearlightDataType_t type) {
+  return type >= nearlightInt8 && type <= nearlightFloat8e5m2 && size_of(static_cast<DataType>(type)) != 0;
+}
+inline bool is_known(nearlightRedOp_t op) {
+  return op >= nearlightSum && op <= nearlightAvg && is_valid(static_cast<ReduceOp>(op));
+}
 
 // Code::invalid_argument: no type (operator) at all; Code::unsupported: one that this version cannot reduce.
 Result<DataType> to_type(nearlightDataType_t type);
