@@ -20,6 +20,7 @@ namespace nearlight::bootstrap {
 
 namespace {
 
+static_assert(kMaxForkRanks <= kMaxBoardRanks);
 // How often the children are looked at where the kernel has no pidfd.
 constexpr int kBlindPoll_ms = 5;
 // A killed process can hang in the kernel; it is given up after this long.

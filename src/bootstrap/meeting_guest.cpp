@@ -98,7 +98,8 @@ class Guest {
       case Speaker::same_build:
         break;
     }
-    if (word.kind == Kind::waiting && !welcomed_) {
+    // One for each rank that comes, at most.
+    if (word.kind == Kind::waiting && !welcomed_ && ++progress_ <= party_.nranks) {
       taken_in_ = true;
       missing_ = word.missing;
       return false;
@@ -156,6 +157,7 @@ class Guest {
   Deadline deadline_;
   UniqueFd pidfd_;
   std::uint64_t missing_ = 0;
+  int progress_ = 0;  // how often that was told
   bool taken_in_ = false, welcomed_ = false;
   bool told_ = false;  // rank 0 knows why it ended
   Seat seat_;

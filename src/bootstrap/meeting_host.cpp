@@ -104,7 +104,8 @@ class Host {
   }
 
   Status accept_all() {
-    for (;;) {
+    // No more than that at a time: others may keep coming, and the rest must have its turn.
+    for (std::size_t i = 0; i < kMaxSilent; ++i) {
       UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket) {
         if (errno == EAGAIN) return {};
@@ -127,6 +128,7 @@ class Host {
         guests_.erase(oldest);
       }
     }
+    return {};
   }
 
   // What the text of a timeout tells about others that knocked.
@@ -162,7 +164,7 @@ class Host {
   Status hear(Guest& guest, const MeetingWord& word, std::size_t bytes) {
     const Speaker speaker = speaker_of(word, bytes);
     if (guest.rank >= 0) {
-      if (speaker == Speaker::same_build && word.kind == Kind::ready && !listener_) {
+      if (speaker == Speaker::same_build && word.kind == Kind::ready && !listener_ && !guest.ready) {
         guest.ready = true;
         return {};
       }

@@ -24,6 +24,7 @@ namespace {
 
 // A key up to this long stands in the name as it is; of a longer one, its beginning and a hash.
 constexpr std::size_t kPlainKeyBytes = 64;
+static_assert(kMaxProcessRanks <= kMaxBoardRanks);
 
 struct Address {
   sockaddr_un socket{};

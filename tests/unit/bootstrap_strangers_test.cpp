@@ -122,6 +122,21 @@ TEST(Strangers, AreToldOfWhenTheMeetingFails) {
   expect_failed(zero, Code::timeout, {"rank(s) 1", "turned away", std::to_string(::getpid())});
 }
 
+// They do not pile up either: of too many that say nothing, the oldest is closed.
+TEST(Strangers, TheOldestOfTooManySilentOnesIsClosed) {
+  const std::string key = fresh_key();
+  std::atomic<bool> over{false};
+  std::thread rank([&] {
+    expect_failed(join_process_group({0, 2, key}, Deadline::after_ms(3000)), Code::timeout, {"said nothing"});
+    over = true;
+  });
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 70; ++i) silent.push_back(knock(key));
+  EXPECT_EQ(hear(silent[0]).kind, Kind{});
+  EXPECT_FALSE(over);
+  rank.join();
+}
+
 TEST(Strangers, ManyThatKeepComingDoNotMoveTheDeadline) {
   const std::string key = fresh_key();
   std::atomic<bool> over{false};
