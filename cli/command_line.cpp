@@ -166,11 +166,14 @@ void describe_demo(CLI::App& app, DemoOptions& options) {
 }
 
 void describe_info(CLI::App& app, InfoOptions& options) {
-  app.add_flag("--json", options.json, "as JSON");
+  auto* json = app.add_flag("--json", options.json, "as JSON");
+  app.add_flag("--variables", options.variables, "the NEARLIGHT_* environment variables instead, as Markdown")
+      ->excludes(json);
   app.footer(
       "Examples:\n"
       "  nearlight info\n"
       "  nearlight info --json\n"
+      "  nearlight info --variables\n"
       "\n"
       "Exit status: 0; 2 for bad arguments.");
 }

@@ -6,6 +6,7 @@
 
 #include "algorithm/kinds.hpp"
 #include "base/types.hpp"
+#include "base/variables.hpp"
 #include "cli/bench/options.hpp"
 #include "cli/demo_table.hpp"
 #include "cli/exit_code.hpp"
@@ -46,6 +47,10 @@ void print_gpus(const InfoFacts& facts) {
 }  // namespace
 
 int info_command(const InfoOptions& options) {
+  if (options.variables) {
+    std::printf("%s", variables::reference_page().c_str());
+    return kExitOk;
+  }
   const InfoFacts facts = gather_info();
   if (options.json) {
     std::printf("%s\n", info_json(facts).c_str());

@@ -5,6 +5,7 @@ namespace nearlight::cli {
 
 struct InfoOptions {
   bool json = false;
+  bool variables = false;
 };
 
 // Returns the exit status.

@@ -6,6 +6,7 @@
 
 #include <nearlight/build_info.hpp>
 #include "base/types.hpp"
+#include "base/variables.hpp"
 #include "bootstrap/job.hpp"
 #include "cli/bench/options.hpp"
 #include "cli/machine.hpp"
@@ -109,7 +110,8 @@ InfoFacts gather_info() {
                   {"types", types},
                   {"operators", ops},
                   {"elements", "any count, any alignment to the element"},
-                  {"one wait", "600 s unless set (NEARLIGHT_TIMEOUT_MS, or per communicator)"},
+                  {"one wait", std::to_string(variables::kTimeoutMs.unset / 1000) + " s unless set (" +
+                                   variables::kTimeoutMs.name + ", or per communicator)"},
                   {"LL on a CPU up to", std::to_string(route::kHostLlLimitBytes) + " bytes"},
                   {"LL on a GPU up to", std::to_string(route::kGpuLlLimitBytes) + " bytes sent by a rank"}};
   return facts;

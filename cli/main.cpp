@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/variables.hpp"
 #include "cli/bench/bench_command.hpp"
 #include "cli/command_line.hpp"
 #include "cli/exit_code.hpp"
@@ -27,6 +28,7 @@ struct Run {
 }  // namespace
 
 int main(int argc, char** argv) {
+  variables::warn_about_unknown();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   auto invocation = cli::parse_command_line(arguments);
   if (!invocation.ok()) {

@@ -83,6 +83,16 @@ Status duplicate_fds(Round& round) {
   return {};
 }
 
+// What became of a round that is complete. Never throws: everyone waits for it.
+Status outcome_of(Round& round) noexcept {
+  try {
+    NL_TRY(validate(round));
+    return round.entries[0].kind == Kind::share_fd ? duplicate_fds(round) : Status();
+  } catch (const std::exception&) {
+    return Status(Code::system_error, "out of memory");  // short enough to need none
+  }
+}
+
 struct Group {
   explicit Group(int n)
       : nranks(n), gone(static_cast<std::size_t>(n), false), round(std::make_shared<Round>(n)) {}
@@ -146,15 +156,19 @@ class InProcessExchange final : public Exchange {
     if (!group_->failed.ok()) return failed_ = group_->failed;
     const std::shared_ptr<Round> round = group_->round;
     const Kind kind = mine.kind;
+    const bool last = round->arrived + 1 == group_->nranks;
+    // Before this rank counts as arrived: when there is no memory for it, the others see one that has not
+    // come.
+    auto next = last ? std::make_shared<Round>(group_->nranks) : nullptr;
     Entry& entry = round->entries[static_cast<std::size_t>(rank_)];
     entry = std::move(mine);
     entry.arrived = true;
-    if (++round->arrived == group_->nranks) {
-      round->status = validate(*round);
-      if (round->status.ok() && kind == Kind::share_fd) round->status = duplicate_fds(*round);
+    ++round->arrived;
+    if (last) {
+      round->status = outcome_of(*round);
       round->done = true;
       if (round->status.ok()) {
-        group_->round = std::make_shared<Round>(group_->nranks);
+        group_->round = std::move(next);
       } else {
         group_->failed = round->status;
       }

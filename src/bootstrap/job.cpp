@@ -7,13 +7,20 @@
 #include <limits>
 #include <utility>
 
-#include "base/env.hpp"
+#include "base/variables.hpp"
+#include "bootstrap/process_group.hpp"
 
 namespace nearlight::bootstrap {
 
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+
+using variables::kKey;
+using variables::kNranks;
+using variables::kRank;
+using variables::whole_number;
+static_assert(kNranks.highest == kMaxProcessRanks && kRank.highest == kMaxProcessRanks - 1);
 
 // Reads variables and keeps what it has read.
 class Reader {
@@ -31,7 +38,7 @@ class Reader {
   Result<std::optional<int>> number(const char* name, std::int64_t lowest, std::int64_t highest) {
     const auto value = text(name);
     if (!value) return std::optional<int>();
-    NL_TRY_ASSIGN(const std::int64_t number, env_integer_of(name, value->c_str(), lowest, highest));
+    NL_TRY_ASSIGN(const std::int64_t number, whole_number(name, value->c_str(), lowest, highest));
     return std::optional<int>(static_cast<int>(number));
   }
   // What was read since the last call: "RANK=1, WORLD_SIZE=2".
@@ -52,12 +59,12 @@ Status not_set(const std::string& whose, const char* missing, const char* becaus
 
 // Two variables that come together.
 Result<Numbers> rank_and_size(Reader& reader, const std::string& whose, const char* rank_name,
-                              const char* size_name) {
+                              const char* size_name, std::int64_t most = kMost) {
   if (!reader.is_set(rank_name)) return not_set(whose, rank_name, size_name);
   if (!reader.is_set(size_name)) return not_set(whose, size_name, rank_name);
   const std::string rank_text = *reader.text(rank_name);
-  NL_TRY_ASSIGN(const auto size, reader.number(size_name, 1, kMost));
-  NL_TRY_ASSIGN(const std::int64_t rank, env_integer_of(rank_name, rank_text.c_str(), 0, *size - 1));
+  NL_TRY_ASSIGN(const auto size, reader.number(size_name, 1, most));
+  NL_TRY_ASSIGN(const std::int64_t rank, whole_number(rank_name, rank_text.c_str(), 0, *size - 1));
   return Numbers{static_cast<int>(rank), *size};
 }
 
@@ -75,9 +82,8 @@ struct Launcher {
 Status no_key(const char* launcher, const char* missing) {
   return failure(
       Code::invalid_argument,
-      "key: %s: %s is not set, and nothing else names the job; set NEARLIGHT_KEY to the same text on "
-      "all ranks",
-      launcher, missing);
+      "key: %s: %s is not set, and nothing else names the job; set %s to the same text on all ranks",
+      launcher, missing, kKey.name);
 }
 
 Result<std::string> torchrun_key(Reader& reader) {
@@ -184,9 +190,9 @@ Result<Numbers> numbers_of(const Launcher& launcher, Reader& reader) {
 
 Status nobody_says(const char* what) {
   return failure(Code::invalid_argument,
-                 "%s: neither given nor found: no NEARLIGHT_RANK, NEARLIGHT_NRANKS and NEARLIGHT_KEY, and no "
-                 "launcher (torchrun, Open MPI, PMI, Slurm) has set its variables",
-                 what);
+                 "%s: neither given nor found: no %s, %s and %s, and no launcher (torchrun, Open MPI, PMI, "
+                 "Slurm) has set its variables",
+                 what, kRank.name, kNranks.name, kKey.name);
 }
 
 }  // namespace
@@ -203,8 +209,8 @@ Result<Job> find_job(const JobRequest& request, const Environment& environment) 
     if (!request.rank) return failure(Code::invalid_argument, "rank: not given, but nranks is");
     if (!request.nranks) return failure(Code::invalid_argument, "nranks: not given, but rank is");
     numbers = {*request.rank, *request.nranks};
-  } else if (reader.is_set("NEARLIGHT_RANK") || reader.is_set("NEARLIGHT_NRANKS")) {
-    NL_TRY_ASSIGN(numbers, rank_and_size(reader, "nearlight", "NEARLIGHT_RANK", "NEARLIGHT_NRANKS"));
+  } else if (reader.is_set(kRank.name) || reader.is_set(kNranks.name)) {
+    NL_TRY_ASSIGN(numbers, rank_and_size(reader, "nearlight", kRank.name, kNranks.name, kNranks.highest));
     numbers_from = reader.take_read();
   } else {
     if (launcher == nullptr) return nobody_says("rank and nranks");
@@ -218,8 +224,8 @@ Result<Job> find_job(const JobRequest& request, const Environment& environment) 
   if (request.key.has_value()) {
     job.key = *request.key;
     job.source = "rank and nranks from " + numbers_from + "; key from the caller";
-  } else if (auto given = reader.text("NEARLIGHT_KEY")) {
-    if (given->empty()) return failure(Code::invalid_argument, "NEARLIGHT_KEY is empty");
+  } else if (auto given = reader.text(kKey.name)) {
+    if (given->empty()) return failure(Code::invalid_argument, "%s is empty", kKey.name);
     job.key = *given;
     job.source = "rank and nranks from " + numbers_from + "; key from " + reader.take_read();
   } else {

@@ -10,7 +10,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
+
+#include "base/variables.hpp"
 
 namespace nearlight::memory {
 
@@ -90,11 +94,6 @@ std::string version_text(int version) {
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(version % 100);
 }
 
-const char* chosen_library() {
-  const char* const path = std::getenv("NEARLIGHT_NCCL_LIB");
-  return path != nullptr && *path != '\0' ? path : nullptr;
-}
-
 }  // namespace
 
 // Finds and opens copies; the tables are cached by the address of their ncclGetVersion.
@@ -130,26 +129,26 @@ struct NcclLoader {
   // The one among several that NEARLIGHT_NCCL_LIB names.
   static Result<Copy> choose(const std::vector<Copy>& copies) {
     if (copies.size() == 1) return copies[0];
-    const char* const wanted = chosen_library();
+    const std::optional<std::string> wanted = variables::read(variables::kNcclLib);
     std::string list;
     for (const Copy& copy : copies) {
-      if (wanted != nullptr && real_path(copy.path) == real_path(wanted)) return copy;
+      if (wanted && real_path(copy.path) == real_path(*wanted)) return copy;
       list += (list.empty() ? "" : ", ") + copy.path;
     }
     return failure(
         Code::invalid_usage,
         "several copies of NCCL are loaded (%s) and NEARLIGHT_NCCL_LIB, which must say which to use, is %s",
-        list.c_str(), wanted != nullptr ? wanted : "not set");
+        list.c_str(), wanted ? wanted->c_str() : "not set");
   }
 
   static Result<Copy> open() {
-    const char* const chosen = chosen_library();
-    const char* const name = chosen != nullptr ? chosen : "libnccl.so.2";
-    void* const handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    const std::optional<std::string> chosen = variables::read(variables::kNcclLib);
+    const std::string name = chosen.value_or("libnccl.so.2");
+    void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle != nullptr) return Copy{name, own(handle)};
     const char* const why = ::dlerror();
-    return failure(Code::unsupported, "cannot load NCCL%s: %s",
-                   chosen != nullptr ? " from NEARLIGHT_NCCL_LIB" : "", why != nullptr ? why : name);
+    return failure(Code::unsupported, "cannot load NCCL%s: %s", chosen ? " from NEARLIGHT_NCCL_LIB" : "",
+                   why != nullptr ? why : name.c_str());
   }
 
   static Result<const Nccl*> table_of(const Copy& copy) {

@@ -6,13 +6,13 @@
 #include <limits>
 
 #include <nearlight/detail/protocol/region.hpp>
-#include "base/env.hpp"
+#include "base/variables.hpp"
 
 namespace nearlight::runtime {
 
 namespace {
 
-constexpr std::int64_t kLongestMs = std::int64_t{1000} * 3600 * 24 * 365;
+constexpr std::int64_t kLongestMs = variables::kTimeoutMs.highest;
 
 bool is_possible(std::chrono::milliseconds time) { return time.count() >= 1 && time.count() <= kLongestMs; }
 
@@ -74,8 +74,20 @@ Result<std::chrono::nanoseconds> effective_timeout(const Options& options) {
     }
     return std::chrono::nanoseconds(*options.timeout);
   }
-  NL_TRY_ASSIGN(const auto from_env, env_integer("NEARLIGHT_TIMEOUT_MS", 1, kLongestMs));
-  return std::chrono::nanoseconds(std::chrono::milliseconds(from_env.value_or(600'000)));
+  NL_TRY_ASSIGN(const std::int64_t ms, variables::read(variables::kTimeoutMs));
+  return std::chrono::nanoseconds(std::chrono::milliseconds(ms));
+}
+
+Result<bool> effective_check(const Options& options) {
+  if (options.check.has_value()) return *options.check;
+  return variables::read(variables::kCheck);
+}
+
+Result<Settings> settings_of(const Options& options) {
+  NL_TRY_ASSIGN(const auto timeout, effective_timeout(options));
+  NL_TRY_ASSIGN(const bool check, effective_check(options));
+  NL_TRY(check_options(options));
+  return Settings{timeout, check};
 }
 
 Status check_options(const Options& options) {
@@ -108,14 +120,15 @@ Status check_options(const Options& options) {
   return {};
 }
 
-Status check_options_agree(Exchange& exchange, const Options& options, std::chrono::nanoseconds timeout,
+Status check_options_agree(Exchange& exchange, const Options& options, const Settings& settings,
                            Deadline deadline) {
   struct Field {
     const char* name;
     std::uint64_t value;
   };
   const Field fields[] = {
-      {"timeout", static_cast<std::uint64_t>(timeout.count())},
+      {"timeout", static_cast<std::uint64_t>(settings.timeout.count())},
+      {"check", settings.check},
       {"regions", options.regions},
       {"slots", options.slots},
       {"chunk_bytes", options.chunk_bytes},

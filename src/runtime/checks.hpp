@@ -23,9 +23,19 @@ Deadline create_deadline(const Options& options);
 // Options::timeout, else NEARLIGHT_TIMEOUT_MS, else 600 s.
 Result<std::chrono::nanoseconds> effective_timeout(const Options& options);
 
+// Options::check, else NEARLIGHT_CHECK, else false.
+Result<bool> effective_check(const Options& options);
+
+// What the options and the environment come to on this rank; fails for options that cannot be.
+struct Settings {
+  std::chrono::nanoseconds timeout{};
+  bool check = false;
+};
+Result<Settings> settings_of(const Options& options);
+
 // All ranks must have come with the same options and number of ranks; names the first field that differs, and
 // the rank.
-Status check_options_agree(Exchange& exchange, const Options& options, std::chrono::nanoseconds timeout,
+Status check_options_agree(Exchange& exchange, const Options& options, const Settings& settings,
                            Deadline deadline);
 
 // Checks the sizes themselves (multiples, limits).

@@ -15,8 +15,8 @@
 
 namespace nearlight::runtime {
 
-// CUDA's stream (cudaStream_t, a pointer); ignored by CPU communicators, whose calls return when the result
-// is there.
+// CUDA's stream (cudaStream_t, a pointer). CPU communicators, whose calls return when the result is there,
+// take none (null): the result could not wait for what a stream still has to do.
 using Stream = void*;
 
 // Limits and test hooks of one communicator; equal on all ranks unless said otherwise (checked at creation).
@@ -26,6 +26,9 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   // How long creation may take.
   std::chrono::milliseconds create_timeout{60'000};
+  // Check mode: every call looks at its pointers and stream (else only the first that has them), and CPU
+  // ranks compare each call with all other ranks before they start. Unset: NEARLIGHT_CHECK, else off.
+  std::optional<bool> check;
   // CTA regions, so the largest grid. 0: chosen from the device and the ranks on it.
   std::uint32_t regions = 0;
   // LL slots (8 bytes of payload each) a region, bank and rank. 0: default.
@@ -82,8 +85,8 @@ class Communicator {
   // and what NaNs, zeros and overflows do: docs/concepts/numerics.md. Any count; with 0 nothing happens (and
   // the pointers may be null). GPU: enqueued on `stream`, may be captured into a CUDA graph, allocates
   // nothing. Operations of one communicator must be ordered: one stream, or streams joined by events. Errors:
-  // invalid_argument (names the argument; nothing was written), the recorded fault once the communicator has
-  // failed.
+  // invalid_argument (names the argument; nothing was written), invalid_usage (check mode: the ranks called
+  // different things, nothing was written anywhere), the recorded fault once the communicator has failed.
   virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                             const Reduction& op, Stream stream, const CallOptions& options = {}) = 0;
 

@@ -93,12 +93,10 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   if (nranks < 1 || nranks > protocol::kMaxRanks) {
     return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
   }
-  const auto timeout = effective_timeout(options);
+  const auto settings = settings_of(options);
   const auto place = look_at(device);
-  Status first = timeout.ok() ? check_options(options) : timeout.status();
-  if (first.ok()) first = place.status();
-  NL_TRY(agree(*exchange, first, deadline));
-  NL_TRY(check_options_agree(*exchange, options, timeout.value(), deadline));
+  NL_TRY(agree(*exchange, settings.ok() ? place.status() : settings.status(), deadline));
+  NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
   NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
   NL_TRY_ASSIGN(const int per_gpu, ranks_per_gpu(places, one_rank_per_gpu));
   const Sizes sizes = choose_sizes(options, places, per_gpu);
@@ -110,7 +108,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->regions_ = sizes.regions;
   comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets};
   comm->heap_offset_ = options.heap_offset;
-  comm->timeout_ = timeout.value();
+  comm->timeout_ = settings.value().timeout;
+  comm->arguments_ = CudaArguments(device, settings.value().check);
 
   auto prepare = [&]() -> Status {
     NL_TRY(guard.status());
@@ -247,6 +246,7 @@ Status CudaCommunicator::barrier(Stream stream_pointer) {
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
+  NL_TRY(arguments_.check_stream(stream));
   NL_TRY(CudaControl::retain_for_capture(control_, stream));
   return algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream);
 }
@@ -260,6 +260,7 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
+  NL_TRY(arguments_.check(send, recv, count * size_of(type), stream));
   if (nranks() == 1) {
     if (op.op == ReduceOp::premul_sum) {
       return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, stream);

@@ -11,6 +11,7 @@
 #include "memory/heap.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/cuda_arguments.hpp"
 #include "runtime/cuda_control.hpp"
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
@@ -66,6 +67,7 @@ class CudaCommunicator final : public Communicator {
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
+  CudaArguments arguments_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;

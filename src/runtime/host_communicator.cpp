@@ -26,6 +26,11 @@ Status check_group(const Exchange& exchange) {
   return {};
 }
 
+Status check_no_stream(Stream stream) {
+  if (stream == nullptr) return {};
+  return failure(Code::invalid_argument, "stream is %p; CPU ranks take none (null)", stream);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchange,
@@ -33,13 +38,15 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
                                                                const Options& options) {
   const Deadline deadline = create_deadline(options);
   NL_TRY(check_group(exchange));
-  auto timeout = effective_timeout(options);
-  NL_TRY(agree(exchange, timeout.ok() ? check_options(options) : timeout.status(), deadline));
-  NL_TRY(check_options_agree(exchange, options, *timeout, deadline));
+  const auto settings = settings_of(options);
+  NL_TRY(agree(exchange, settings.status(), deadline));
+  NL_TRY(check_options_agree(exchange, options, *settings, deadline));
 
   std::unique_ptr<HostCommunicator> comm(new HostCommunicator);
   comm->owned_exchange_ = std::move(owned);
-  comm->timeout_ = *timeout;
+  comm->exchange_ = &exchange;
+  comm->timeout_ = settings->timeout;
+  comm->check_ = settings->check;
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
@@ -80,10 +87,12 @@ protocol::Control<exec::HostSpace> HostCommunicator::control() {
 }
 
 Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
-                                    const Reduction& op, Stream, const CallOptions& options) {
+                                    const Reduction& op, Stream stream, const CallOptions& options) {
   if (failed()) return status();
+  NL_TRY(check_no_stream(stream));
+  if (count != 0) NL_TRY(check_buffers(send, recv, count, type, op));
+  if (check_) NL_TRY(compare_calls({Collective::all_reduce, count, type, op.op}));
   if (count == 0) return {};
-  NL_TRY(check_buffers(send, recv, count, type, op));
   if (options.delay_point != 0 && !algorithm::has_own_code(type, op.op)) {
     return failure(Code::invalid_argument, "delay_point: not for %s %s, only for %s", name_of(type),
                    name_of(op.op), algorithm::kOwnCode);
@@ -120,8 +129,10 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   return own_outcome(Collective::all_reduce);
 }
 
-Status HostCommunicator::barrier(Stream) {
+Status HostCommunicator::barrier(Stream stream) {
   if (failed()) return status();
+  NL_TRY(check_no_stream(stream));
+  if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum}));
   if (nranks() == 1) return {};
   algorithm::host::barrier({.region = heap_->view().base + heap_offset_,
                             .stride = heap_->view().stride,
@@ -138,6 +149,14 @@ Status HostCommunicator::own_outcome(Collective collective) const {
   // the result.
   const bool gave_up = exec::HostSpace::load<exec::Order::relaxed, exec::Scope::device>(state_.failed) != 0;
   return gave_up ? recorded_failure(collective) : Status();
+}
+
+Status HostCommunicator::compare_calls(const Call& call) {
+  const Status same = check_calls_agree(*exchange_, call, calls_, Deadline::after(timeout_));
+  ++calls_;
+  // An exchange that failed stays failed: so does the communicator, or its next call would run unchecked.
+  if (!same.ok() && same.code() != Code::invalid_usage) stop(same, -1);
+  return same;
 }
 
 Status HostCommunicator::recorded_failure(Collective collective) const {

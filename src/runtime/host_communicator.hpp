@@ -8,6 +8,7 @@
 
 #include "algorithm/host/all_reduce.hpp"
 #include "memory/heap.hpp"
+#include "runtime/call_check.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/peer_watch.hpp"
@@ -37,6 +38,8 @@ class HostCommunicator final : public Communicator {
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // `peer`: the one that is gone, or -1.
   void stop(Status reason, int peer);
+  // Check mode: all ranks are about to make this call.
+  Status compare_calls(const Call& call);
   // Why this operation was given up.
   Status recorded_failure(Collective collective) const;
   Status own_outcome(Collective collective) const;
@@ -46,10 +49,13 @@ class HostCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Exchange> owned_exchange_;
+  Exchange* exchange_ = nullptr;  // of the creation; in use after it in check mode only
   std::unique_ptr<memory::Heap> heap_;
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
+  bool check_ = false;
+  std::uint64_t calls_ = 0;  // that were compared
   protocol::RegionState<exec::HostSpace> state_{};
   // What a wait looks at and writes; atomics by atomic_ref, see protocol::Control.
   std::uint32_t abort_ = 0, claim_ = 0, valid_ = 0;

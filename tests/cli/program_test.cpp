@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <nearlight/build_info.hpp>
+#include "base/variables.hpp"
 #include "cli/exit_code.hpp"
 #include "tests/cli/run_program.hpp"
 
@@ -102,6 +103,22 @@ TEST(Program, InfoTellsWhichRankThisIs) {
   ASSERT_TRUE(json.is_object()) << half.out;
   EXPECT_TRUE(json.at("place").is_null());
   EXPECT_THAT(json.at("place_problem"), HasSubstr("RANK is not set"));
+}
+
+TEST(Program, AnUnknownVariableIsNamedWithTheNearest) {
+  const Ran ran = run_program("--version", 120, "NEARLIGHT_TIMOUT_MS=5 NEARLIGHT_TIMEOUT_MS=5");
+  EXPECT_EQ(ran.exit_code, cli::kExitOk);
+  EXPECT_EQ(
+      ran.err,
+      "nearlight: NEARLIGHT_TIMOUT_MS is no variable of this version and changes nothing; the nearest is "
+      "NEARLIGHT_TIMEOUT_MS\n");
+}
+
+TEST(Program, InfoListsTheVariables) {
+  const Ran ran = run_program("info --variables");
+  EXPECT_EQ(ran.exit_code, cli::kExitOk);
+  EXPECT_EQ(ran.out, variables::reference_page());
+  EXPECT_EQ(run_program("info --variables --json").exit_code, cli::kExitUsage);
 }
 
 TEST(Program, InfoAsJson) {

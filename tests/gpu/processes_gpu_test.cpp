@@ -2,6 +2,7 @@
 // and reduce. This process itself must not touch CUDA for them: each rank has a context of its own anyway.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nearlight/nearlight.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -227,6 +228,61 @@ void play_reduce(const Self& self) {
   self.meet();
 }
 
+// Through the C API: by the job's environment, and by rank, size and key.
+void play_c_api(const Self& self) {
+  constexpr std::size_t kCount = 5000;
+  nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
+  config.timeout_ms = test::patient(seconds(60)).count();
+  config.create_timeout_ms = config.timeout_ms;
+  cudaStream_t stream = nullptr;
+  float* data = nullptr;
+  ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  ASSERT_CUDA(cudaMalloc(reinterpret_cast<void**>(&data), kCount * sizeof(float)));
+  const int nranks = self.job.nranks;
+  for (const bool by_job : {true, false}) {
+    nearlightComm_t comm = nullptr;
+    ASSERT_EQ(by_job ? nearlightCommCreateCuda(&comm, self.device, -1, -1, nullptr, &config)
+                     : nearlightCommCreateCuda(&comm, self.device, self.job.rank, nranks,
+                                               self.job.key.c_str(), &config),
+              nearlightSuccess)
+        << nearlightGetLastError();
+    nearlightCommInfo_t info = NEARLIGHT_COMM_INFO_INITIALIZER;
+    ASSERT_EQ(nearlightCommGetInfo(comm, &info), nearlightSuccess);
+    EXPECT_EQ(info.rank, self.job.rank);
+    EXPECT_EQ(info.nranks, nranks);
+    EXPECT_STREQ(info.backend, "cuda");
+    EXPECT_STREQ(info.memory, "cuda_vmm");
+    // Each rank multiplies by a factor of its own: 1 * 10 + 2 * 20 + ...
+    const float factor = static_cast<float>(10 * (self.job.rank + 1));
+    nearlightRedOp_t scaled = nearlightSum;
+    ASSERT_EQ(
+        nearlightRedOpCreatePreMulSum(&scaled, &factor, nearlightFloat32, nearlightScalarHostImmediate, comm),
+        nearlightSuccess)
+        << nearlightGetLastError();
+    for (const nearlightRedOp_t op : {nearlightSum, scaled}) {
+      std::vector<float> values(kCount, static_cast<float>(self.job.rank + 1));
+      ASSERT_CUDA(cudaMemcpy(data, values.data(), kCount * sizeof(float), cudaMemcpyHostToDevice));
+      ASSERT_EQ(nearlightAllReduce(data, data, kCount, nearlightFloat32, op, comm, stream), nearlightSuccess)
+          << nearlightGetLastError();
+      ASSERT_CUDA(cudaStreamSynchronize(stream));
+      ASSERT_CUDA(cudaMemcpy(values.data(), data, kCount * sizeof(float), cudaMemcpyDeviceToHost));
+      float expected = 0;
+      for (int i = 1; i <= nranks; ++i) expected += static_cast<float>(op == scaled ? 10 * i * i : i);
+      for (const float value : values) ASSERT_EQ(value, expected);
+    }
+    self.meet();
+    EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess) << nearlightGetLastError();
+    self.meet();
+  }
+  nearlightComm_t comm = nullptr;
+  EXPECT_EQ(nearlightCommCreateCuda(&comm, 1000, -1, -1, nullptr, &config), nearlightInvalidArgument);
+  EXPECT_THAT(nearlightGetLastError(), HasSubstr("device"));
+  EXPECT_EQ(comm, nullptr);
+  EXPECT_CUDA(cudaFree(data));
+  EXPECT_CUDA(cudaStreamDestroy(stream));
+  self.meet();
+}
+
 // Goes on until a peer is gone; then the process's CUDA is as good as before.
 void play_endless(const Self& self) {
   Player player(self);
@@ -267,7 +323,8 @@ int rank_main(int argc, char** argv) {
     ASSERT_CUDA(cudaSetDevice(self.device));
     const std::pair<const char*, void (*)(const Self&)> modes[] = {
         {"heap", play_heap},         {"cycles", play_cycles}, {"failures", play_failures},
-        {"too_much", play_too_much}, {"reduce", play_reduce}, {"endless", play_endless}};
+        {"too_much", play_too_much}, {"reduce", play_reduce}, {"c_api", play_c_api},
+        {"endless", play_endless}};
     for (const auto& [name, body] : modes) {
       if (self.mode == name) return body(self);
     }
@@ -328,6 +385,10 @@ TEST(ProcessesGpu, FailuresReachAllRanksAndLeaveNothing) { expect_well(start("fa
 TEST(ProcessesGpu, WhatDoesNotFitForAllIsGivenBack) { expect_well(start("too_much", {0, 0})); }
 TEST(ProcessesGpu, OneRankReduces) { expect_well(start("reduce", {0})); }
 TEST(ProcessesGpu, TwoRanksReduce) { expect_well(start("reduce", {0, 0})); }
+TEST(ProcessesGpu, ThroughTheCApi) {
+  expect_well(start("c_api", {0}));
+  expect_well(start("c_api", {0, 0}));
+}
 TEST(ProcessesGpu, ThreeRanksReduce) { expect_well(start("reduce", {0, 0, 0})); }
 
 TEST(ProcessesTwoGpus, Heap) { expect_well(start("heap", {0, 1})); }
@@ -335,6 +396,7 @@ TEST(ProcessesTwoGpus, HeapTheOtherWayRound) { expect_well(start("heap", {1, 0})
 TEST(ProcessesTwoGpus, CyclesLeaveNothing) { expect_well(start("cycles", {0, 1})); }
 TEST(ProcessesTwoGpus, FailuresReachAllRanksAndLeaveNothing) { expect_well(start("failures", {0, 1})); }
 TEST(ProcessesTwoGpus, TwoRanksReduce) { expect_well(start("reduce", {0, 1})); }
+TEST(ProcessesTwoGpus, ThroughTheCApi) { expect_well(start("c_api", {0, 1})); }
 TEST(ProcessesTwoGpus, FourRanksReduce) { expect_well(start("reduce", {0, 1, 1, 0})); }
 TEST(ProcessesTwoGpus, HeapWhereEachSeesItsOwnOnly) { expect_well(start("heap", {0, 0}, one_gpu_each(2))); }
 TEST(ProcessesTwoGpus, ReduceWhereEachSeesItsOwnOnly) {

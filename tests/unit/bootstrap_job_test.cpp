@@ -201,6 +201,8 @@ TEST(FindJob, WhatIsMalformedIsNamed) {
   }
   const Variables own = {{"NEARLIGHT_RANK", "2"}, {"NEARLIGHT_NRANKS", "2"}, {"NEARLIGHT_KEY", "k"}};
   expect_failure(find(own), Code::invalid_argument, {"NEARLIGHT_RANK is \"2\"", "from 0 to 1"});
+  expect_failure(find(with(own, "NEARLIGHT_NRANKS", "65")), Code::invalid_argument,
+                 {"NEARLIGHT_NRANKS is \"65\"", "from 1 to 64"});
   expect_failure(find(with(with(own, "NEARLIGHT_RANK", "1"), "NEARLIGHT_KEY", "")), Code::invalid_argument,
                  {"NEARLIGHT_KEY is empty"});
 }

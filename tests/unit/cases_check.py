@@ -11,8 +11,8 @@ import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CASES = os.path.join("docs", "dev", "cases.md")
-REQUIRED = ("A2 A3 A4 A5 A6 A7 A9 A14 A16 B3 B4 B5 B7 B12 B13 B14 B15 D1 D5 D7 E7 F15".split()
-            + ["1", "2", "4", "6"])
+REQUIRED = ("A2 A3 A4 A5 A6 A7 A9 A10 A14 A16 B3 B4 B5 B7 B12 B13 B14 B15 D1 D5 D7 E7 F15 H2 H8".split()
+            + ["1", "2", "3", "4", "5", "6"])
 
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.cpp):(\w+)\.(\w+)`")
 LINK = re.compile(r"\]\(([^)]*)\)")

@@ -94,7 +94,6 @@ export CUDA_DEVICE_MAX_CONNECTIONS=32
 # No NVLink multicast, by nobody: not by the peers that are measured either.
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 export NEARLIGHT_REQUIRE_GPUS="$gpus"
-export NEARLIGHT_WORKLOADS="${NEARLIGHT_WORKLOADS:-$here/workloads}"
 printf 'run.sh: %s GPUs required, NCCL: %s, built from %s\n' "$gpus" "${nccl:-none found}" \
   "$(cat "$here/commit" 2>/dev/null || echo unknown)" >&2
 

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nearlight for C: low-latency collectives of GPUs and CPUs of one host.
+ *
+ * A communicator (nearlightComm_t) is one rank's end of a group. Every rank of a group makes the same
+ * collective calls in the same order. Of one communicator, one thread at a time may be in a collective call;
+ * different communicators are independent. The calls that look at a communicator (rank, info, status,
+ * explain) and nearlightCommAbort may be made by any thread at any time, also while another one is in a
+ * collective call.
+ *
+ * Every function that can fail returns a nearlightResult_t. nearlightGetLastError() then gives the text: the
+ * call, the rank where there is one, the argument, and what is wrong with it. After an error for an argument
+ * nothing was written and the communicator can be used as before. The library never ends the process, and no
+ * call waits without a limit.
+ *
+ * Structs that callers make begin with their own size in bytes, so that they can grow: fill them with the
+ * initializers below. docs/reference/c-api.md has the same by function, docs/guide shows a first program.
+ */
+#ifndef NEARLIGHT_NEARLIGHT_H
+#define NEARLIGHT_NEARLIGHT_H
+
+#include <nearlight/version.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define NEARLIGHT_API __attribute__((visibility("default")))
+#else
+#define NEARLIGHT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- results ---------------------------------------------------------------------------------------- */
+
+/* Values 0 to 7 are NCCL's (ncclResult_t) for NCCL's meanings; nearlight's own begin at 100. */
+typedef enum {
+  nearlightSuccess = 0,
+  nearlightCudaError = 1,       /* a CUDA call failed; the text names the call and gives CUDA's own text */
+  nearlightSystemError = 2,     /* a system call failed, or memory is short; the text names what */
+  nearlightInternalError = 3,   /* something that nearlight relies on does not hold: please report it */
+  nearlightInvalidArgument = 4, /* the text names the argument */
+  nearlightInvalidUsage = 5,    /* the arguments are fine, the moment or the other ranks' are not */
+  nearlightRemoteError = 6,     /* another rank failed or left; the text names it */
+  nearlightInProgress = 7,
+  nearlightTimeout = 8,       /* a rank did not come within the limit; the text names it */
+  nearlightUnsupported = 100, /* this version, build or machine cannot do it; the text says why */
+  nearlightAborted = 101,     /* the communicator was told to stop */
+  nearlightResultMin_ = -1,   /* these two make the type as wide as an int */
+  nearlightResultMax_ = 0x7fffffff
+} nearlightResult_t;
+
+/* A code in words, as in "invalid argument"; "unknown code" for any other number. Static text. Any thread. */
+NEARLIGHT_API const char* nearlightGetErrorString(nearlightResult_t result);
+
+/* The text of the last call of this thread that failed, "" when none has. It stays as it is until the next
+ * failure on this thread; copy it to keep it longer. Any thread; never NULL. */
+NEARLIGHT_API const char* nearlightGetLastError(void);
+
+/* ---- version ---------------------------------------------------------------------------------------- */
+
+/* The library's NEARLIGHT_VERSION_CODE (major * 10000 + minor * 100 + patch), which may differ from the
+ * header's. Any thread. Errors: nearlightInvalidArgument when version is NULL. */
+NEARLIGHT_API nearlightResult_t nearlightGetVersion(int* version);
+
+/* Whether a program that was compiled with the header of `header_version` (a NEARLIGHT_VERSION_CODE) may use
+ * this library: it may when both have the same major number (below 1.0: also the same minor number) and the
+ * library is not older. Any thread. Errors: nearlightUnsupported, with both versions in the text. */
+NEARLIGHT_API nearlightResult_t nearlightCheckVersion(int header_version);
+
+/* nearlightSuccess when the library fits the header that this is compiled with. */
+#define NEARLIGHT_CHECK_VERSION() nearlightCheckVersion(NEARLIGHT_VERSION_CODE)
+
+/* ---- types ------------------------------------------------------------------------------------------ */
+
+/* Element types; the numbers are NCCL's (ncclDataType_t). Every collective takes all of them. */
+typedef enum {
+  nearlightInt8 = 0,
+  nearlightUint8 = 1,
+  nearlightInt32 = 2,
+  nearlightUint32 = 3,
+  nearlightInt64 = 4,
+  nearlightUint64 = 5,
+  nearlightFloat16 = 6,
+  nearlightFloat32 = 7,
+  nearlightFloat64 = 8,
+  nearlightBfloat16 = 9,
+  nearlightFloat8e4m3 = 10,
+  nearlightFloat8e5m2 = 11,
+  nearlightDataTypeMin_ = -1,
+  nearlightDataTypeMax_ = 0x7fffffff
+} nearlightDataType_t;
+
+/* Reductions; the numbers are NCCL's (ncclRedOp_t). Others come from nearlightRedOpCreatePreMulSum. */
+typedef enum {
+  nearlightSum = 0,
+  nearlightProd = 1,
+  nearlightMax = 2,
+  nearlightMin = 3,
+  nearlightAvg = 4,
+  nearlightRedOpMin_ = -1,
+  nearlightRedOpMax_ = 0x7fffffff
+} nearlightRedOp_t;
+
+/* Where the scalar of nearlightRedOpCreatePreMulSum is read. */
+typedef enum {
+  nearlightScalarDevice = 0,        /* on the GPU, by each operation; not in this version */
+  nearlightScalarHostImmediate = 1, /* on the host, before the call returns */
+  nearlightScalarResidenceMin_ = -1,
+  nearlightScalarResidenceMax_ = 0x7fffffff
+} nearlightScalarResidence_t;
+
+/* What nearlightExplain can be asked about. */
+typedef enum {
+  nearlightCollectiveAllReduce = 1,
+  nearlightCollectiveMin_ = -1,
+  nearlightCollectiveMax_ = 0x7fffffff
+} nearlightCollective_t;
+
+/* One rank's end of a group. An opaque handle: it is looked up, never followed, so that a handle that was
+ * destroyed, or never was one, is an error and nothing worse. */
+typedef struct nearlightComm* nearlightComm_t;
+
+struct ncclComm;    /* NCCL's communicator: ncclComm_t is a pointer to it */
+struct CUstream_st; /* CUDA's stream: cudaStream_t and CUstream are pointers to it */
+
+/* ---- making and ending communicators ---------------------------------------------------------------- */
+
+/* What a communicator is to be like. All ranks of a group must give the same. 0 in a field: the default. */
+typedef struct {
+  size_t size;               /* sizeof(nearlightConfig_t) */
+  int64_t timeout_ms;        /* how long one wait lasts before the communicator fails, in ms, 1 ms to a year
+                                [NEARLIGHT_TIMEOUT_MS, else 600000] */
+  int64_t create_timeout_ms; /* how long creation may take, in ms, 1 ms to a year [60000] */
+  int32_t check;             /* 1: check mode, -1: none [NEARLIGHT_CHECK, else none]. In check mode every call
+                                looks at its pointers and its stream, and CPU ranks compare the call (count,
+                                type, operator) with all other ranks before they start: slower, for finding
+                                mistakes */
+  uint32_t regions;          /* parallel regions of the scratch, so the largest grid, at most 1024 */
+  uint32_t slots;            /* LL slots (8 bytes of payload) a region, a multiple of 32, at most 2^20 */
+  uint32_t chunk_bytes;      /* bytes of a chunk of the simple protocol, a multiple of 16, at most 64 MiB */
+} nearlightConfig_t;
+
+#define NEARLIGHT_CONFIG_INITIALIZER \
+  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0 }
+
+/* All CPU ranks of a group in this process: comms[i] becomes rank i of `nranks` (1 to 8). Each is then used
+ * by a thread of its own. Any thread; waits at most config->create_timeout_ms. `config` may be NULL.
+ * Errors: nearlightInvalidArgument (comms is NULL, nranks or a field of config is out of range),
+ * nearlightSystemError. On failure nothing is left behind and comms[] is not written. */
+NEARLIGHT_API nearlightResult_t nearlightCommCreateHostGroup(nearlightComm_t* comms, int nranks,
+                                                             const nearlightConfig_t* config);
+
+/* All GPU ranks of a group in this process: comms[i] becomes rank i of `nranks` (1 to 8), on the CUDA device
+ * devices[i]. Several ranks may share a device; each then needs a stream of its own, and
+ * CUDA_DEVICE_MAX_CONNECTIONS more than the ranks of a device. NCCL is not needed. Any thread; the thread's
+ * current device stays as it is. Waits at most config->create_timeout_ms.
+ * Errors: as above (devices is NULL, devices[i] is no device), nearlightUnsupported (built without CUDA, no
+ * driver, devices that do not reach each other), nearlightCudaError. */
+NEARLIGHT_API nearlightResult_t nearlightCommCreateCudaGroup(nearlightComm_t* comms, int nranks,
+                                                             const int* devices,
+                                                             const nearlightConfig_t* config);
+
+/* One CPU rank of a group whose ranks are processes of this host (or threads of one), 1 to 8. Collective:
+ * every rank calls it. They find each other by `key`, any text of 1 to 200 bytes without control characters
+ * that no other group uses at the same time. `key` NULL: NEARLIGHT_KEY, else the job's own, from torchrun,
+ * Open MPI, PMI or Slurm. `rank` and `nranks` both -1: likewise, from NEARLIGHT_RANK and NEARLIGHT_NRANKS or
+ * the job. Any thread; waits at most config->create_timeout_ms for the others. All ranks get a communicator
+ * or none does. A rank whose process ends later makes the others' calls fail at once.
+ * Errors: nearlightInvalidArgument (names the argument, or the variable of the job that is wrong or missing),
+ * nearlightTimeout (names the ranks that did not come), nearlightRemoteError (a rank ended or gave up,
+ * named), nearlightInvalidUsage (the ranks came with different arguments, or two as one),
+ * nearlightUnsupported (a job over several hosts), nearlightSystemError. */
+NEARLIGHT_API nearlightResult_t nearlightCommCreateHost(nearlightComm_t* comm, int rank, int nranks,
+                                                        const char* key, const nearlightConfig_t* config);
+
+/* One GPU rank of a group whose ranks are processes of this host, on the CUDA device `device` (this process's
+ * number of it; it need not see the others' GPUs). NCCL is not needed. Ranks of several processes that share
+ * a GPU take turns on it, milliseconds each: of use for tests only. The thread's current device stays as it
+ * is. Everything else as for nearlightCommCreateHost.
+ * Errors: as there, and nearlightInvalidArgument (no such device), nearlightUnsupported (built without CUDA,
+ * devices that do not reach each other), nearlightCudaError. */
+NEARLIGHT_API nearlightResult_t nearlightCommCreateCuda(nearlightComm_t* comm, int device, int rank,
+                                                        int nranks, const char* key,
+                                                        const nearlightConfig_t* config);
+
+/* A GPU rank on top of an NCCL communicator (NCCL 2.28.9 or the versions that docs name; one NVLink domain, a
+ * GPU for each rank). Collective over `nccl`, which stays the caller's, must be idle during the call and must
+ * outlive the new communicator. Any thread; waits at most config->create_timeout_ms.
+ * Errors: nearlightInvalidArgument (comm or nccl is NULL), nearlightUnsupported (built without CUDA or NCCL's
+ * headers, another NCCL, ranks that do not reach each other), nearlightInvalidUsage (two ranks on one GPU).
+ */
+NEARLIGHT_API nearlightResult_t nearlightCommAttachNccl(nearlightComm_t* comm, struct ncclComm* nccl,
+                                                        const nearlightConfig_t* config);
+
+/* Ends a communicator and frees what it holds, its operators included. Operations that still run are ended,
+ * not awaited: synchronise the stream before, when the results matter. CUDA graphs that captured its
+ * operations may be destroyed later; replayed, they do nothing. Not collective. One thread; afterwards the
+ * handle is dead for all. NULL does nothing. Errors: nearlightInvalidArgument (no live communicator),
+ * nearlightInvalidUsage (another thread is in a collective call: nearlightCommAbort ends it). */
+NEARLIGHT_API nearlightResult_t nearlightCommDestroy(nearlightComm_t comm);
+
+/* Ends every wait of this rank, those that are going on and all later ones: the communicator has then failed
+ * with nearlightAborted. Not collective; any thread. Errors: nearlightInvalidArgument (no live communicator).
+ */
+NEARLIGHT_API nearlightResult_t nearlightCommAbort(nearlightComm_t comm);
+
+/* ---- asking ----------------------------------------------------------------------------------------- */
+
+/* This rank, 0 to the number of ranks - 1. Any thread. Errors: nearlightInvalidArgument. */
+NEARLIGHT_API nearlightResult_t nearlightCommRank(nearlightComm_t comm, int* rank);
+/* The number of ranks, 1 to 8. Any thread. Errors: nearlightInvalidArgument. */
+NEARLIGHT_API nearlightResult_t nearlightCommCount(nearlightComm_t comm, int* nranks);
+
+typedef struct {
+  size_t size; /* in: sizeof(nearlightCommInfo_t) */
+  int32_t rank;
+  int32_t nranks;
+  const char* backend;    /* "host", "cuda"; static text */
+  const char* memory;     /* the heap: "shm", "cuda_vmm", "nccl_window"; static text */
+  uint64_t scratch_bytes; /* memory that this rank provides for messages */
+} nearlightCommInfo_t;
+
+#define NEARLIGHT_COMM_INFO_INITIALIZER \
+  { sizeof(nearlightCommInfo_t), 0, 0, NULL, NULL, 0 }
+
+/* What the communicator is made of. Any thread. Errors: nearlightInvalidArgument (no live communicator, info
+ * is NULL or its size is no size). */
+NEARLIGHT_API nearlightResult_t nearlightCommGetInfo(nearlightComm_t comm, nearlightCommInfo_t* info);
+
+#define NEARLIGHT_TEXT_BYTES 512
+
+typedef struct {
+  size_t size;              /* in: sizeof(nearlightCommStatus_t) */
+  nearlightResult_t result; /* nearlightSuccess, or how the communicator failed */
+  int32_t rank;             /* who noticed; -1: nobody */
+  int32_t peer;             /* whom it waited for, or who is gone; -1: nobody in particular */
+  uint32_t epoch, region, slot, expected, seen; /* the wait that ended, for a report */
+  uint64_t time_ns;                             /* when, by the clock of the place that waited */
+  char text[NEARLIGHT_TEXT_BYTES];              /* for a person; "" when all is well */
+} nearlightCommStatus_t;
+
+#define NEARLIGHT_COMM_STATUS_INITIALIZER                                            \
+  {                                                                                  \
+    sizeof(nearlightCommStatus_t), nearlightSuccess, -1, -1, 0, 0, 0, 0, 0, 0, { 0 } \
+  }
+
+/* Whether the communicator has failed as far as is known now, and how. Never blocks; any thread. A failed
+ * communicator stays failed: its calls return the same failure at once; destroy it and make another one.
+ * The returned code is about the query alone: nearlightInvalidArgument (no live communicator, status is NULL
+ * or its size is no size). */
+NEARLIGHT_API nearlightResult_t nearlightCommGetStatus(nearlightComm_t comm, nearlightCommStatus_t* status);
+
+typedef struct {
+  size_t size;           /* in: sizeof(nearlightRoute_t) */
+  const char* algorithm; /* "copy", "one_shot", ...; static text */
+  const char* protocol;  /* "ll", "simple", ...; static text */
+  const char* reason;    /* why, in one line; static text */
+  uint32_t grid;         /* CTAs; 1 on a CPU */
+  uint32_t threads;      /* of a CTA; 1 on a CPU */
+} nearlightRoute_t;
+
+#define NEARLIGHT_ROUTE_INITIALIZER \
+  { sizeof(nearlightRoute_t), NULL, NULL, NULL, 0, 0 }
+
+/* What a collective of `count` elements would run, and why. The same on all ranks; not collective; any
+ * thread. Errors: nearlightInvalidArgument (no live communicator, collective, type is none, op is none
+ * of this communicator and type, count * size of an element overflows, route is NULL or its size is no size).
+ */
+NEARLIGHT_API nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t collective,
+                                                 size_t count, nearlightDataType_t type, nearlightRedOp_t op,
+                                                 nearlightRoute_t* route);
+
+/* ---- operators -------------------------------------------------------------------------------------- */
+
+/* Makes the operator "multiply this rank's input by *scalar (an element of `type`), then sum", for operations
+ * of `comm` with that type; the scalars of the ranks may differ. What is rounded where: docs/concepts/
+ * numerics.md. *op is a number from 1024 on, which no other operator has, and is valid until it or `comm` is
+ * destroyed. Not collective; never blocks; any thread.
+ * Errors: nearlightInvalidArgument (no live communicator; op or scalar is NULL; type or residence is none),
+ * nearlightUnsupported (residence: nearlightScalarDevice), nearlightSystemError (out of memory). With an
+ * error *op is not written. */
+NEARLIGHT_API nearlightResult_t nearlightRedOpCreatePreMulSum(nearlightRedOp_t* op, const void* scalar,
+                                                              nearlightDataType_t type,
+                                                              nearlightScalarResidence_t residence,
+                                                              nearlightComm_t comm);
+/* Frees such an operator. Operations that were enqueued or captured with it stay as they are. Any thread.
+ * Errors: nearlightInvalidArgument (no live communicator; op was destroyed, made for another one, or never
+ * made). */
+NEARLIGHT_API nearlightResult_t nearlightRedOpDestroy(nearlightRedOp_t op, nearlightComm_t comm);
+
+/* ---- collectives ------------------------------------------------------------------------------------ */
+
+/* recv[i] = op over all ranks of send[i], for i < count, elements of `type`; bitwise the same on all ranks
+ * and from run to run. In place when send == recv, otherwise the two must not overlap. Addresses are aligned
+ * to the element; any count, with 0 nothing happens.
+ *
+ * GPU ranks: the operation is enqueued on `stream` (a cudaStream_t; NULL: the device's default stream), can
+ * be captured into a CUDA graph, and allocates nothing. The buffers are memory of the rank's GPU, managed or
+ * pinned memory. Operations of one communicator must be ordered: one stream, or streams joined by events.
+ * CPU ranks: `stream` must be NULL, and the result is there when the call returns.
+ *
+ * Collective. One thread at a time for each communicator.
+ * Errors: nearlightInvalidArgument (no live communicator; type is none; op is none of this communicator and
+ * type; send or recv is NULL, not aligned or not this GPU's; overlap; count * size of an element overflows;
+ * the stream is another GPU's), nearlightInvalidUsage (another thread is in a call; in check mode: the
+ * other ranks call something else), and, once the communicator has failed, that failure. With an error that
+ * names an argument, nothing was written and nothing is waiting. */
+NEARLIGHT_API nearlightResult_t nearlightAllReduce(const void* send, void* recv, size_t count,
+                                                   nearlightDataType_t type, nearlightRedOp_t op,
+                                                   nearlightComm_t comm, struct CUstream_st* stream);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* NEARLIGHT_NEARLIGHT_H */

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+// nearlight for C++ (17 and later): header-only over nearlight.h, with exceptions and ownership. What each
+// call does, who may make it and how it fails stands there and in docs/reference/cpp-api.md.
+#ifndef NEARLIGHT_NEARLIGHT_HPP
+#define NEARLIGHT_NEARLIGHT_HPP
+
+#include <nearlight/nearlight.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace nearlight {
+inline namespace v0 {
+
+// How a call failed: NCCL's numbers for NCCL's meanings, nearlight's own from 100.
+enum class Code : int {
+  ok = nearlightSuccess,
+  cuda_error = nearlightCudaError,
+  system_error = nearlightSystemError,
+  internal_error = nearlightInternalError,
+  invalid_argument = nearlightInvalidArgument,
+  invalid_usage = nearlightInvalidUsage,
+  remote_error = nearlightRemoteError,
+  in_progress = nearlightInProgress,
+  timeout = nearlightTimeout,
+  unsupported = nearlightUnsupported,
+  aborted = nearlightAborted,
+};
+
+// Every failure of this header. what() is "<code in words>: <call, rank, argument, what is wrong>".
+class Error : public std::runtime_error {
+ public:
+  Error(Code code, const std::string& text)
+      : std::runtime_error(std::string(nearlightGetErrorString(static_cast<nearlightResult_t>(code))) + ": " +
+                           text),
+        code_(code) {}
+  Code code() const noexcept { return code_; }
+
+ private:
+  Code code_;
+};
+
+namespace detail {
+inline void check(nearlightResult_t result) {
+  if (result != nearlightSuccess) throw Error(static_cast<Code>(result), nearlightGetLastError());
+}
+}  // namespace detail
+
+enum class DataType : int {
+  i8 = nearlightInt8,
+  u8 = nearlightUint8,
+  i32 = nearlightInt32,
+  u32 = nearlightUint32,
+  i64 = nearlightInt64,
+  u64 = nearlightUint64,
+  f16 = nearlightFloat16,
+  f32 = nearlightFloat32,
+  f64 = nearlightFloat64,
+  bf16 = nearlightBfloat16,
+  f8e4m3 = nearlightFloat8e4m3,
+  f8e5m2 = nearlightFloat8e5m2,
+};
+inline constexpr DataType i8 = DataType::i8, u8 = DataType::u8, i32 = DataType::i32, u32 = DataType::u32,
+                          i64 = DataType::i64, u64 = DataType::u64, f16 = DataType::f16, f32 = DataType::f32,
+                          f64 = DataType::f64, bf16 = DataType::bf16, f8e4m3 = DataType::f8e4m3,
+                          f8e5m2 = DataType::f8e5m2;
+
+enum class ReduceOp : int {
+  sum = nearlightSum,
+  prod = nearlightProd,
+  max = nearlightMax,
+  min = nearlightMin,
+  avg = nearlightAvg,
+};
+inline constexpr ReduceOp sum = ReduceOp::sum, prod = ReduceOp::prod, max = ReduceOp::max,
+                          min = ReduceOp::min, avg = ReduceOp::avg;
+
+enum class Collective : int { all_reduce = nearlightCollectiveAllReduce };
+
+// CUDA's stream: cudaStream_t converts to it.
+using Stream = CUstream_st*;
+
+// What a communicator is to be like; the same on all ranks. Zero and unset mean the default.
+struct Config {
+  std::chrono::milliseconds timeout{0};         // of one wait
+  std::chrono::milliseconds create_timeout{0};  // of creation
+  std::optional<bool> check;                    // check mode
+  std::uint32_t regions = 0, slots = 0, chunk_bytes = 0;
+
+  nearlightConfig_t to_c() const {
+    nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
+    config.timeout_ms = timeout.count();
+    config.create_timeout_ms = create_timeout.count();
+    config.check = check ? (*check ? 1 : -1) : 0;
+    config.regions = regions;
+    config.slots = slots;
+    config.chunk_bytes = chunk_bytes;
+    return config;
+  }
+};
+
+struct Info {
+  int rank = 0, nranks = 0;
+  std::string backend, memory;
+  std::uint64_t scratch_bytes = 0;
+};
+
+// Whether a communicator has failed, and how.
+struct Status {
+  Code code = Code::ok;
+  int rank = -1, peer = -1;  // who noticed; whom it waited for. -1: nobody
+  std::string text;
+
+  bool ok() const { return code == Code::ok; }
+  explicit operator bool() const { return ok(); }
+};
+
+// What a collective would run, and why.
+struct Route {
+  std::string algorithm, protocol, reason;
+  std::uint32_t grid = 0, threads = 0;
+};
+
+// The library's version as one number: 10203 is 1.2.3.
+inline int version() {
+  int code = 0;
+  detail::check(nearlightGetVersion(&code));
+  return code;
+}
+
+// An operator that multiplies first; freed with this object. Made by Communicator::premul_sum, for that
+// communicator, which frees it as well when it ends first. Moved from, it is no operator.
+class Operator {
+ public:
+  // Takes over an operator of the C API.
+  Operator(nearlightRedOp_t op, nearlightComm_t comm) noexcept : op_(op), comm_(comm) {}
+  Operator(Operator&& other) noexcept
+      : op_(std::exchange(other.op_, nearlightRedOpMin_)), comm_(std::exchange(other.comm_, nullptr)) {}
+  Operator& operator=(Operator&& other) noexcept {
+    if (this != &other) {
+      end();
+      op_ = std::exchange(other.op_, nearlightRedOpMin_);
+      comm_ = std::exchange(other.comm_, nullptr);
+    }
+    return *this;
+  }
+  ~Operator() { end(); }
+
+  // For the C API; still owned by this object.
+  nearlightRedOp_t handle() const noexcept { return op_; }
+
+ private:
+  void end() noexcept {
+    if (comm_ != nullptr) static_cast<void>(nearlightRedOpDestroy(op_, comm_));
+  }
+
+  nearlightRedOp_t op_;
+  nearlightComm_t comm_;
+};
+
+// One rank's end of a group; destroyed with this object. Moved from, it is empty, and every call but
+// assignment and destruction fails with Code::invalid_argument.
+class Communicator {
+ public:
+  // A GPU rank on top of an NCCL communicator, which must outlive it. Collective.
+  static Communicator attach(ncclComm* nccl, const Config& config = {}) {
+    const nearlightConfig_t c_config = checked(config);
+    nearlightComm_t comm = nullptr;
+    detail::check(nearlightCommAttachNccl(&comm, nccl, &c_config));
+    return Communicator(comm);
+  }
+
+  // All GPU ranks of a group in this process: [i] is rank i, on CUDA device devices[i].
+  static std::vector<Communicator> local(const std::vector<int>& devices, const Config& config = {}) {
+    const nearlightConfig_t c_config = checked(config);
+    // One more, so that no devices at all is an error for their number and not for a null pointer.
+    std::vector<int> list(devices);
+    list.push_back(0);
+    return group(devices.size(), [&](nearlightComm_t* comms) {
+      return nearlightCommCreateCudaGroup(comms, static_cast<int>(devices.size()), list.data(), &c_config);
+    });
+  }
+
+  // All CPU ranks of a group in this process: [i] is rank i, for a thread of its own.
+  static std::vector<Communicator> host_group(int nranks, const Config& config = {}) {
+    const nearlightConfig_t c_config = checked(config);
+    return group(nranks > 0 ? static_cast<std::size_t>(nranks) : 0, [&](nearlightComm_t* comms) {
+      return nearlightCommCreateHostGroup(comms, nranks, &c_config);
+    });
+  }
+
+  // One CPU rank; the ranks are processes of this host that find each other by `key`. Collective.
+  static Communicator host(int rank, int nranks, const std::string& key, const Config& config = {}) {
+    const nearlightConfig_t c_config = checked(config);
+    nearlightComm_t comm = nullptr;
+    detail::check(nearlightCommCreateHost(&comm, rank, nranks, key.c_str(), &c_config));
+    return Communicator(comm);
+  }
+
+  // The same with rank, size and key from the job: NEARLIGHT_RANK, ..., torchrun, Open MPI, PMI or Slurm.
+  static Communicator host_of_job(const Config& config = {}) {
+    const nearlightConfig_t c_config = checked(config);
+    nearlightComm_t comm = nullptr;
+    detail::check(nearlightCommCreateHost(&comm, -1, -1, nullptr, &c_config));
+    return Communicator(comm);
+  }
+
+  // One GPU rank, on this process's CUDA device; the ranks are processes of this host that find each other by
+  // `key`. Collective.
+  static Communicator cuda(int device, int rank, int nranks, const std::string& key,
+                           const Config& config = {}) {
+    const nearlightConfig_t c_config = checked(config);
+    nearlightComm_t comm = nullptr;
+    detail::check(nearlightCommCreateCuda(&comm, device, rank, nranks, key.c_str(), &c_config));
+    return Communicator(comm);
+  }
+
+  // The same with rank, size and key from the job.
+  static Communicator cuda_of_job(int device, const Config& config = {}) {
+    const nearlightConfig_t c_config = checked(config);
+    nearlightComm_t comm = nullptr;
+    detail::check(nearlightCommCreateCuda(&comm, device, -1, -1, nullptr, &c_config));
+    return Communicator(comm);
+  }
+
+  // Takes over a handle of the C API.
+  explicit Communicator(nearlightComm_t comm) noexcept : comm_(comm) {}
+  Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
+  Communicator& operator=(Communicator&& other) noexcept {
+    if (this != &other) {
+      static_cast<void>(nearlightCommDestroy(comm_));
+      comm_ = std::exchange(other.comm_, nullptr);
+    }
+    return *this;
+  }
+  ~Communicator() { static_cast<void>(nearlightCommDestroy(comm_)); }
+
+  // The handle, for the C API; still owned by this object.
+  nearlightComm_t handle() const noexcept { return comm_; }
+  // The handle, now the caller's.
+  nearlightComm_t release() noexcept { return std::exchange(comm_, nullptr); }
+
+  int rank() const {
+    int rank = 0;
+    detail::check(nearlightCommRank(comm_, &rank));
+    return rank;
+  }
+  int nranks() const {
+    int nranks = 0;
+    detail::check(nearlightCommCount(comm_, &nranks));
+    return nranks;
+  }
+  Info info() const {
+    nearlightCommInfo_t info = NEARLIGHT_COMM_INFO_INITIALIZER;
+    detail::check(nearlightCommGetInfo(comm_, &info));
+    return {info.rank, info.nranks, info.backend, info.memory, info.scratch_bytes};
+  }
+  // Whether it has failed by now. Throws only when there is no communicator.
+  Status status() const {
+    nearlightCommStatus_t status = NEARLIGHT_COMM_STATUS_INITIALIZER;
+    detail::check(nearlightCommGetStatus(comm_, &status));
+    return {static_cast<Code>(status.result), status.rank, status.peer, status.text};
+  }
+  // Ends every wait of this rank, now and later; any thread.
+  void abort() { detail::check(nearlightCommAbort(comm_)); }
+
+  // recv[i] = op over all ranks of send[i]; see nearlightAllReduce.
+  void all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                  Stream stream = nullptr) {
+    reduce(send, recv, count, type, static_cast<nearlightRedOp_t>(op), stream);
+  }
+  void all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Operator& op,
+                  Stream stream = nullptr) {
+    reduce(send, recv, count, type, op.handle(), stream);
+  }
+
+  // The operator "multiply this rank's input by *factor, then sum" for elements of `type`. `factor` points to
+  // one of them, on the host, and is read at once.
+  Operator premul_sum(DataType type, const void* factor) const {
+    nearlightRedOp_t op = nearlightRedOpMin_;
+    detail::check(nearlightRedOpCreatePreMulSum(&op, factor, static_cast<nearlightDataType_t>(type),
+                                                nearlightScalarHostImmediate, comm_));
+    return Operator(op, comm_);
+  }
+
+  // What a collective of `count` elements would run, and why.
+  Route explain(Collective collective, std::size_t count, DataType type, ReduceOp op) const {
+    return route_of(collective, count, type, static_cast<nearlightRedOp_t>(op));
+  }
+  Route explain(Collective collective, std::size_t count, DataType type, const Operator& op) const {
+    return route_of(collective, count, type, op.handle());
+  }
+
+ private:
+  void reduce(const void* send, void* recv, std::size_t count, DataType type, nearlightRedOp_t op,
+              Stream stream) {
+    detail::check(
+        nearlightAllReduce(send, recv, count, static_cast<nearlightDataType_t>(type), op, comm_, stream));
+  }
+  Route route_of(Collective collective, std::size_t count, DataType type, nearlightRedOp_t op) const {
+    nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
+    detail::check(nearlightExplain(comm_, static_cast<nearlightCollective_t>(collective), count,
+                                   static_cast<nearlightDataType_t>(type), op, &route));
+    return {route.algorithm, route.protocol, route.reason, route.grid, route.threads};
+  }
+
+  // Before anything is made: does the library fit this header?
+  static nearlightConfig_t checked(const Config& config) {
+    detail::check(NEARLIGHT_CHECK_VERSION());
+    return config.to_c();
+  }
+  template <class Create>
+  static std::vector<Communicator> group(std::size_t nranks, const Create& create) {
+    std::vector<nearlightComm_t> comms(nranks + 1, nullptr);
+    std::vector<Communicator> all;
+    all.reserve(nranks);  // nothing after the creation may throw
+    detail::check(create(comms.data()));
+    for (std::size_t rank = 0; rank < nranks; ++rank) all.emplace_back(comms[rank]);
+    return all;
+  }
+
+  nearlightComm_t comm_ = nullptr;
+};
+
+}  // namespace v0
+}  // namespace nearlight
+
+#endif  // NEARLIGHT_NEARLIGHT_HPP

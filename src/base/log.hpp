@@ -1,0 +1,12 @@
+// The one place through which the library speaks without being asked: lines on stderr.
+#pragma once
+
+#include <string_view>
+
+namespace nearlight::log {
+
+// "nearlight: <text>" as one line, written at once. For what a user must know and no return value can say; an
+// error is never logged, it is returned.
+void warn(std::string_view text);
+
+}  // namespace nearlight::log

@@ -1,0 +1,107 @@
+// The NEARLIGHT_* environment variables: one table with all of them, and the only way to read them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.hpp"
+
+namespace nearlight::variables {
+
+// Who reads a variable.
+enum class Reader { library, tests, dev, gpu_bundle };
+
+// A whole number in [lowest, highest].
+struct Integer {
+  const char* name;
+  std::int64_t lowest, highest, unset;
+  const char* unit;  // may be ""
+  const char* meaning;
+};
+
+// The same where no number stands for one that is not set.
+struct OptionalInteger {
+  const char* name;
+  std::int64_t lowest, highest;
+  const char* unset;  // what happens without it
+  const char* meaning;
+};
+
+// 0 or 1.
+struct Switch {
+  const char* name;
+  bool unset;
+  const char* meaning;
+};
+
+struct Text {
+  const char* name;
+  const char* takes;
+  const char* unset;  // what happens without it
+  const char* meaning;
+};
+
+inline constexpr Switch kCheck{
+    "NEARLIGHT_CHECK", false,
+    "Check mode, for communicators whose configuration does not say: every call looks at its pointers and "
+    "its "
+    "stream, and CPU ranks compare each call with all other ranks before they start. Slower; for finding "
+    "mistakes. The same on all ranks."};
+// The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
+inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",
+                           "The key by which processes of this host that are one group find each other, "
+                           "where the program gives none. "
+                           "The same on all ranks, and no other group's."};
+inline constexpr OptionalInteger kNranks{
+    "NEARLIGHT_NRANKS", 1, 64, "the launcher's",
+    "How many processes the group has, where the program does not say. Comes with NEARLIGHT_RANK."};
+inline constexpr OptionalInteger kRank{
+    "NEARLIGHT_RANK", 0, 63, "the launcher's",
+    "Which of them this process is, where the program does not say. Less than NEARLIGHT_NRANKS."};
+inline constexpr Text kNcclLib{
+    "NEARLIGHT_NCCL_LIB", "a path", "the copy that is loaded, else libnccl.so.2 as the system finds it",
+    "The NCCL to use. Needed where several copies are loaded: it says which of them."};
+inline constexpr Integer kTimeoutMs{
+    "NEARLIGHT_TIMEOUT_MS",
+    1,
+    std::int64_t{1000} * 3600 * 24 * 365,
+    600'000,
+    "ms",
+    "How long one wait for another rank lasts before the communicator fails, for communicators whose "
+    "configuration does not say. The same on all ranks."};
+
+// `text`, the value of the variable `name` (anybody's, as RANK), as a whole number in [lowest, highest]; else
+// Code::invalid_argument, and the text names the variable and the limits. `unit` may be "".
+Result<std::int64_t> whole_number(const char* name, const char* text, std::int64_t lowest,
+                                  std::int64_t highest, const char* unit = "");
+
+// The value, or what holds without it. A value that is none of those the variable takes is
+// Code::invalid_argument, and the text names the variable and what it takes.
+Result<std::int64_t> read(const Integer& variable);
+Result<bool> read(const Switch& variable);
+// A text that is empty is the same as none.
+std::optional<std::string> read(const Text& variable);
+
+// One line of the table, in words.
+struct Row {
+  std::string name, takes, unset, meaning;
+  Reader reader;
+};
+// Sorted by name.
+std::vector<Row> all();
+const char* name_of(Reader reader);
+
+// Those of `names` that begin with NEARLIGHT_ and are in no table: one text each, which names the variable of
+// the table that is nearest (in letters to change).
+std::vector<std::string> complaints_about(std::span<const std::string> names);
+// The same for this process's environment, as warnings (base/log.hpp); only the first call does anything.
+void warn_about_unknown();
+
+// docs/reference/variables.md.
+std::string reference_page();
+
+}  // namespace nearlight::variables

@@ -1,0 +1,76 @@
+#include "runtime/cuda_arguments.hpp"
+
+#include "runtime/cuda_call.hpp"
+
+namespace nearlight::runtime {
+
+namespace {
+
+// Lets this thread ask questions while some stream captures, whatever the mode of that capture.
+class Relaxed {
+ public:
+  Relaxed() {
+    status_ = cuda_status("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&mode_));
+  }
+  Relaxed(const Relaxed&) = delete;
+  ~Relaxed() {
+    if (status_.ok()) (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+  Status status() const { return status_; }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  Status status_;
+};
+
+}  // namespace
+
+Status CudaArguments::ask(const void* send, const void* recv, std::size_t bytes, cudaStream_t stream) {
+  const Relaxed relaxed;
+  NL_TRY(relaxed.status());
+  NL_TRY(ask_pointer("send", send));
+  NL_TRY(ask_pointer("recv", recv));
+  if (always_) {
+    NL_TRY(ask_pointer("the end of send", static_cast<const char*>(send) + bytes - 1));
+    NL_TRY(ask_pointer("the end of recv", static_cast<const char*>(recv) + bytes - 1));
+  }
+  NL_TRY(ask_stream(stream));
+  remember(send);
+  remember(recv);
+  remember(stream);
+  return {};
+}
+
+Status CudaArguments::ask_pointer(const char* name, const void* pointer) const {
+  cudaPointerAttributes attributes{};
+  NL_TRY_CUDA(cudaPointerGetAttributes(&attributes, pointer));
+  switch (attributes.type) {
+    case cudaMemoryTypeDevice:
+      if (attributes.device == device_) return {};
+      return failure(Code::invalid_argument, "%s (%p) is memory of device %d, this rank is on device %d",
+                     name, pointer, attributes.device, device_);
+    case cudaMemoryTypeManaged:
+    case cudaMemoryTypeHost:
+      return {};
+    default:
+      break;
+  }
+  // Plain memory of the process; some GPUs can reach it.
+  int reachable = 0;
+  NL_TRY_CUDA(cudaDeviceGetAttribute(&reachable, cudaDevAttrPageableMemoryAccess, device_));
+  if (reachable != 0) return {};
+  return failure(Code::invalid_argument, "%s (%p) is no memory that device %d can reach", name, pointer,
+                 device_);
+}
+
+Status CudaArguments::ask_stream(cudaStream_t stream) const {
+  // The default streams are the current device's.
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return {};
+  int device = 0;
+  NL_TRY_CUDA(cudaStreamGetDevice(stream, &device));
+  if (device == device_) return {};
+  return failure(Code::invalid_argument, "stream (%p) is of device %d, this rank is on device %d",
+                 static_cast<void*>(stream), device, device_);
+}
+
+}  // namespace nearlight::runtime

@@ -1,0 +1,55 @@
+// Whether the pointers and the stream of a call belong to the rank's GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.hpp"
+
+namespace nearlight::runtime {
+
+// CUDA is asked about a pointer or a stream when it is first seen, and in check mode always: what passed is
+// kept in a small table, so that a call with buffers that were used before asks nothing. The questions are
+// allowed while a stream captures. The rank's device must be current. One thread at a time.
+class CudaArguments {
+ public:
+  CudaArguments() = default;
+  CudaArguments(int device, bool always) : device_(device), always_(always) {}
+
+  // `bytes` > 0, not null. In check mode the last byte is looked at too. Code::invalid_argument names the
+  // argument.
+  Status check(const void* send, const void* recv, std::size_t bytes, cudaStream_t stream) {
+    if (!always_ && seen(send) && seen(recv) && seen(stream)) return {};
+    return ask(send, recv, bytes, stream);
+  }
+  // Of a call without buffers.
+  Status check_stream(cudaStream_t stream) {
+    if (!always_ && seen(stream)) return {};
+    NL_TRY(ask_stream(stream));
+    remember(stream);
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t kEntries = 256;
+
+  static std::size_t place(const void* what) {
+    // Buffers are often aligned to large powers of two: the multiplication spreads all bits.
+    return static_cast<std::size_t>((reinterpret_cast<std::uintptr_t>(what) * 0x9e3779b97f4a7c15u) >> 56);
+  }
+  bool seen(const void* what) const { return what == nullptr || seen_[place(what)] == what; }
+  void remember(const void* what) { seen_[place(what)] = what; }
+
+  Status ask(const void* send, const void* recv, std::size_t bytes, cudaStream_t stream);
+  Status ask_pointer(const char* name, const void* pointer) const;
+  Status ask_stream(cudaStream_t stream) const;
+
+  int device_ = 0;
+  bool always_ = false;
+  std::array<const void*, kEntries> seen_{};
+};
+
+}  // namespace nearlight::runtime

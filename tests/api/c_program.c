@@ -1,0 +1,119 @@
+/* nearlight.h as a C99 program sees it: compiled with all warnings as errors, linked against the shared
+ * library. The layouts stand here as numbers: a change of one breaks programs that are already compiled. */
+#include <nearlight/nearlight.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static int failures = 0;
+#define CHECK(condition)                                     \
+  do {                                                       \
+    if (!(condition)) {                                      \
+      ++failures;                                            \
+      printf("line %d: not so: %s\n", __LINE__, #condition); \
+    }                                                        \
+  } while (0)
+
+#define PIN_FIELD(type, field, offset, bytes) \
+  CHECK(offsetof(type, field) == (offset) && sizeof(((type*)0)->field) == (bytes))
+
+static void check_layouts(void) {
+  CHECK(sizeof(nearlightComm_t) == 8);
+  CHECK(sizeof(nearlightResult_t) == 4);
+  CHECK(sizeof(nearlightDataType_t) == 4);
+  CHECK(sizeof(nearlightRedOp_t) == 4);
+  CHECK(sizeof(nearlightCollective_t) == 4);
+  CHECK(sizeof(nearlightScalarResidence_t) == 4);
+
+  CHECK(sizeof(nearlightConfig_t) == 40);
+  PIN_FIELD(nearlightConfig_t, size, 0, 8);
+  PIN_FIELD(nearlightConfig_t, timeout_ms, 8, 8);
+  PIN_FIELD(nearlightConfig_t, create_timeout_ms, 16, 8);
+  PIN_FIELD(nearlightConfig_t, check, 24, 4);
+  PIN_FIELD(nearlightConfig_t, regions, 28, 4);
+  PIN_FIELD(nearlightConfig_t, slots, 32, 4);
+  PIN_FIELD(nearlightConfig_t, chunk_bytes, 36, 4);
+
+  CHECK(sizeof(nearlightCommInfo_t) == 40);
+  PIN_FIELD(nearlightCommInfo_t, size, 0, 8);
+  PIN_FIELD(nearlightCommInfo_t, rank, 8, 4);
+  PIN_FIELD(nearlightCommInfo_t, nranks, 12, 4);
+  PIN_FIELD(nearlightCommInfo_t, backend, 16, 8);
+  PIN_FIELD(nearlightCommInfo_t, memory, 24, 8);
+  PIN_FIELD(nearlightCommInfo_t, scratch_bytes, 32, 8);
+
+  CHECK(sizeof(nearlightCommStatus_t) == 560);
+  PIN_FIELD(nearlightCommStatus_t, size, 0, 8);
+  PIN_FIELD(nearlightCommStatus_t, result, 8, 4);
+  PIN_FIELD(nearlightCommStatus_t, rank, 12, 4);
+  PIN_FIELD(nearlightCommStatus_t, peer, 16, 4);
+  PIN_FIELD(nearlightCommStatus_t, epoch, 20, 4);
+  PIN_FIELD(nearlightCommStatus_t, region, 24, 4);
+  PIN_FIELD(nearlightCommStatus_t, slot, 28, 4);
+  PIN_FIELD(nearlightCommStatus_t, expected, 32, 4);
+  PIN_FIELD(nearlightCommStatus_t, seen, 36, 4);
+  PIN_FIELD(nearlightCommStatus_t, time_ns, 40, 8);
+  PIN_FIELD(nearlightCommStatus_t, text, 48, 512);
+
+  CHECK(sizeof(nearlightRoute_t) == 40);
+  PIN_FIELD(nearlightRoute_t, size, 0, 8);
+  PIN_FIELD(nearlightRoute_t, algorithm, 8, 8);
+  PIN_FIELD(nearlightRoute_t, protocol, 16, 8);
+  PIN_FIELD(nearlightRoute_t, reason, 24, 8);
+  PIN_FIELD(nearlightRoute_t, grid, 32, 4);
+  PIN_FIELD(nearlightRoute_t, threads, 36, 4);
+}
+
+static void check_numbers(void) {
+  CHECK(nearlightSuccess == 0 && nearlightCudaError == 1 && nearlightSystemError == 2);
+  CHECK(nearlightInternalError == 3 && nearlightInvalidArgument == 4 && nearlightInvalidUsage == 5);
+  CHECK(nearlightRemoteError == 6 && nearlightInProgress == 7 && nearlightTimeout == 8);
+  CHECK(nearlightUnsupported == 100 && nearlightAborted == 101);
+  CHECK(nearlightInt8 == 0 && nearlightUint8 == 1 && nearlightInt32 == 2 && nearlightUint32 == 3);
+  CHECK(nearlightInt64 == 4 && nearlightUint64 == 5 && nearlightFloat16 == 6 && nearlightFloat32 == 7);
+  CHECK(nearlightFloat64 == 8 && nearlightBfloat16 == 9 && nearlightFloat8e4m3 == 10);
+  CHECK(nearlightFloat8e5m2 == 11);
+  CHECK(nearlightSum == 0 && nearlightProd == 1 && nearlightMax == 2 && nearlightMin == 3);
+  CHECK(nearlightAvg == 4 && nearlightCollectiveAllReduce == 1);
+  CHECK(nearlightScalarDevice == 0 && nearlightScalarHostImmediate == 1);
+}
+
+static void check_calls(void) {
+  nearlightComm_t comm = NULL;
+  nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
+  nearlightCommInfo_t info = NEARLIGHT_COMM_INFO_INITIALIZER;
+  nearlightCommStatus_t status = NEARLIGHT_COMM_STATUS_INITIALIZER;
+  nearlightRedOp_t op = nearlightSum;
+  const float factor = 2.0f;
+  nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
+  int version = 0;
+  float values[3] = {1.0f, 2.0f, 3.0f}, sums[3] = {0.0f, 0.0f, 0.0f};
+  CHECK(NEARLIGHT_CHECK_VERSION() == nearlightSuccess);
+  CHECK(nearlightGetVersion(&version) == nearlightSuccess && version == NEARLIGHT_VERSION_CODE);
+  CHECK(nearlightCommCreateHostGroup(&comm, 1, &config) == nearlightSuccess);
+  CHECK(nearlightAllReduce(values, sums, 3, nearlightFloat32, nearlightSum, comm, NULL) == nearlightSuccess);
+  CHECK(memcmp(values, sums, sizeof values) == 0);
+  CHECK(nearlightRedOpCreatePreMulSum(&op, &factor, nearlightFloat32, nearlightScalarHostImmediate, comm) ==
+        nearlightSuccess);
+  CHECK(nearlightAllReduce(values, sums, 3, nearlightFloat32, op, comm, NULL) == nearlightSuccess);
+  CHECK(sums[2] == 6.0f);
+  CHECK(nearlightRedOpDestroy(op, comm) == nearlightSuccess);
+  CHECK(nearlightCommGetInfo(comm, &info) == nearlightSuccess && info.nranks == 1);
+  CHECK(nearlightCommGetStatus(comm, &status) == nearlightSuccess && status.result == nearlightSuccess);
+  CHECK(nearlightExplain(comm, nearlightCollectiveAllReduce, 3, nearlightFloat32, nearlightSum, &route) ==
+        nearlightSuccess);
+  CHECK(strcmp(route.algorithm, "copy") == 0);
+  CHECK(nearlightAllReduce(NULL, sums, 3, nearlightFloat32, nearlightSum, comm, NULL) ==
+        nearlightInvalidArgument);
+  CHECK(strstr(nearlightGetLastError(), "send") != NULL);
+  CHECK(strcmp(nearlightGetErrorString(nearlightTimeout), "timeout") == 0);
+  CHECK(nearlightCommDestroy(comm) == nearlightSuccess);
+}
+
+int main(void) {
+  check_layouts();
+  check_numbers();
+  check_calls();
+  printf("%d failures\n", failures);
+  return failures == 0 ? 0 : 1;
+}

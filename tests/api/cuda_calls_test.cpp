@@ -1,0 +1,259 @@
+// What GPU ranks ask of CUDA, and what they do when CUDA refuses: on a stand-in for CUDA, so without a GPU.
+#include <array>
+#include <bit>
+#include <memory>
+
+#include "api/handles.hpp"
+#include "bootstrap/in_process.hpp"
+#include "runtime/cuda_communicator.hpp"
+#include "tests/api/allocations.hpp"
+#include "tests/api/api_support.hpp"
+#include "tests/api/fake_cuda.hpp"
+
+namespace nearlight::test {
+namespace {
+
+using Made = std::map<std::string, int>;
+constexpr std::size_t kCount = 100;
+
+class FakeHeap final : public memory::Heap {
+ public:
+  FakeHeap(int rank, int nranks, std::size_t bytes) : memory_(static_cast<std::size_t>(nranks) * bytes) {
+    view_ = {memory_.data(), bytes, bytes, rank, nranks};
+  }
+  const memory::HeapView& view() const override { return view_; }
+  const char* kind() const override { return "fake"; }
+
+ private:
+  std::vector<char> memory_;
+  memory::HeapView view_;
+};
+
+using Created = Result<std::unique_ptr<runtime::Communicator>>;
+
+// Rank r on device r.
+std::vector<Created> create_pair(bool check) {
+  auto exchanges = bootstrap::make_in_process_group(2);
+  std::vector<Created> created;
+  for (int rank = 0; rank < 2; ++rank) created.emplace_back(Status(Code::internal_error, "not run"));
+  const auto make_heap = [](void*, Exchange& exchange, int, std::size_t bytes,
+                            Deadline) -> Result<std::unique_ptr<memory::Heap>> {
+    return std::unique_ptr<memory::Heap>(
+        std::make_unique<FakeHeap>(exchange.rank(), exchange.nranks(), bytes));
+  };
+  runtime::Options options;
+  options.check = check;
+  options.regions = 1;
+  options.slots = 512;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto i = static_cast<std::size_t>(rank);
+      created[i] = runtime::CudaCommunicator::create(std::move(exchanges[i]), rank, false, make_heap, nullptr,
+                                                     options);
+      // When putting it back is what fails there is nobody to tell.
+      if (fake_cuda::failed_call() != "cudaSetDevice") {
+        EXPECT_EQ(fake_cuda::current_device(), 0) << "the thread's device was not put back";
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return created;
+}
+
+// A device's memory.
+class Memory {
+ public:
+  explicit Memory(int device) {
+    EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
+    EXPECT_EQ(cudaMalloc(&memory_, kCount * sizeof(float)), cudaSuccess);
+    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+  }
+  Memory(const Memory&) = delete;
+  ~Memory() { static_cast<void>(cudaFree(memory_)); }
+  void* get() const { return memory_; }
+
+ private:
+  void* memory_ = nullptr;
+};
+
+class CudaCalls : public testing::Test {
+ protected:
+  void make(bool check) {
+    auto created = create_pair(check);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(created[rank].ok()) << created[rank].status().to_string();
+      auto handle = api::add_handle(std::move(*created[rank]));
+      ASSERT_TRUE(handle.ok());
+      comms_[rank] = *handle;
+    }
+    fake_cuda::reset_calls();
+  }
+  ~CudaCalls() override {
+    fake_cuda::fail_call(-1);
+    for (const nearlightComm_t comm : comms_) EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+  }
+  nearlightResult_t call(const void* send, void* recv, cudaStream_t stream) const {
+    return nearlightAllReduce(send, recv, kCount, nearlightFloat32, nearlightSum, comms_[0], stream);
+  }
+
+  nearlightComm_t comms_[2] = {};
+  const Memory send_{0}, recv_{0}, foreign_{1};
+  fake_cuda::Stream stream_{0, 0}, foreign_stream_{1, 0};
+};
+
+const Made kLaunchOnly = {{"cudaGetDevice", 1}, {"cudaStreamGetCaptureInfo", 1}, {"launch", 1}};
+
+TEST_F(CudaCalls, AfterTheFirstOnlyTheLaunchAndTwoQuestions) {
+  make(false);
+  ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << nearlightGetLastError();
+  Made first = kLaunchOnly;
+  first["cudaPointerGetAttributes"] = 2;
+  first["cudaStreamGetDevice"] = 1;
+  first["cudaThreadExchangeStreamCaptureMode"] = 2;
+  EXPECT_EQ(fake_cuda::calls(), first);
+  for (int i = 0; i < 3; ++i) {
+    fake_cuda::reset_calls();
+    const std::uint64_t before = allocations_of_this_thread();
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+    EXPECT_EQ(allocations_of_this_thread(), before);
+    EXPECT_EQ(fake_cuda::calls(), kLaunchOnly);
+  }
+  // Another buffer is looked at, once.
+  fake_cuda::reset_calls();
+  ASSERT_EQ(call(recv_.get(), recv_.get(), nullptr), nearlightSuccess);
+  EXPECT_EQ(fake_cuda::calls(), kLaunchOnly);  // seen as recv before, and the default stream is nobody else's
+}
+
+TEST_F(CudaCalls, APreMultipliedSumTakesItsFactorAlong) {
+  make(false);
+  const float factor = 2.5f;
+  nearlightRedOp_t op = nearlightSum;
+  ASSERT_EQ(
+      nearlightRedOpCreatePreMulSum(&op, &factor, nearlightFloat32, nearlightScalarHostImmediate, comms_[0]),
+      nearlightSuccess)
+      << nearlightGetLastError();
+  EXPECT_TRUE(fake_cuda::calls().empty());
+  const auto reduce = [&](nearlightDataType_t type, std::size_t count) {
+    return nearlightAllReduce(send_.get(), recv_.get(), count, type, op, comms_[0], stream_.handle());
+  };
+  ASSERT_EQ(reduce(nearlightFloat32, kCount), nearlightSuccess) << nearlightGetLastError();
+  EXPECT_EQ(fake_cuda::launched().op, ReduceOp::premul_sum);
+  EXPECT_EQ(fake_cuda::launched().factor, std::bit_cast<std::uint32_t>(factor));
+  fake_cuda::reset_calls();
+  const std::uint64_t before = allocations_of_this_thread();
+  ASSERT_EQ(reduce(nearlightFloat32, kCount), nearlightSuccess);
+  EXPECT_EQ(allocations_of_this_thread(), before);
+  EXPECT_EQ(fake_cuda::calls(), kLaunchOnly);
+  expect_error(reduce(nearlightFloat64, kCount / 2), nearlightInvalidArgument, {"op: ", "made for float"});
+  ASSERT_EQ(nearlightRedOpDestroy(op, comms_[0]), nearlightSuccess);
+  expect_error(reduce(nearlightFloat32, kCount), nearlightInvalidArgument, {"op: ", "destroyed"});
+  EXPECT_EQ(fake_cuda::calls(), kLaunchOnly);
+}
+
+TEST_F(CudaCalls, CheckModeLooksEachTimeAndAtTheEnds) {
+  make(true);
+  for (int i = 0; i < 3; ++i) {
+    fake_cuda::reset_calls();
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << nearlightGetLastError();
+    EXPECT_EQ(fake_cuda::calls()["cudaPointerGetAttributes"], 4);
+    EXPECT_EQ(fake_cuda::calls()["cudaStreamGetDevice"], 1);
+    EXPECT_EQ(fake_cuda::calls()["launch"], 1);
+  }
+  expect_error(nearlightAllReduce(send_.get(), recv_.get(), kCount + 1, nearlightFloat32, nearlightSum,
+                                  comms_[0], nullptr),
+               nearlightInvalidArgument, {"the end of send"});
+}
+
+TEST_F(CudaCalls, WhatIsNotTheRanksIsNamedAndNotLaunched) {
+  for (const bool check : {false, true}) {
+    make(check);
+    std::array<float, kCount> plain{};
+    const struct {
+      const void* send;
+      void* recv;
+      cudaStream_t stream;
+      std::vector<std::string> words;
+    } all_bad[] = {
+        {foreign_.get(), recv_.get(), stream_.handle(), {"send (", "device 1", "rank is on device 0"}},
+        {send_.get(), foreign_.get(), stream_.handle(), {"recv (", "device 1", "rank is on device 0"}},
+        {send_.get(), recv_.get(), foreign_stream_.handle(), {"stream (", "device 1", "rank is on device 0"}},
+        {plain.data(), recv_.get(), stream_.handle(), {"send (", "no memory that device 0 can reach"}},
+        {send_.get(), plain.data(), stream_.handle(), {"recv (", "no memory that device 0 can reach"}},
+    };
+    for (int round = 0; round < 2; ++round) {
+      for (const auto& bad : all_bad) {
+        expect_error(call(bad.send, bad.recv, bad.stream), nearlightInvalidArgument, bad.words);
+      }
+      ASSERT_EQ(fake_cuda::calls()["launch"], round);
+      ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+    }
+    for (nearlightComm_t& comm : comms_) {
+      EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+      comm = nullptr;
+    }
+  }
+}
+
+// Whichever call of CUDA's fails: the code, its name, nothing launched twice, and the next call works.
+TEST_F(CudaCalls, ARefusalOfCudaIsAnErrorAndTheNextCallWorks) {
+  make(true);
+  fake_cuda::Stream capturing{0, 1};
+  int failures = 0;
+  for (int n = 0; n < 100; ++n) {
+    capturing.capture = 10 + static_cast<unsigned long long>(n);  // a new capture, so that it is retained
+    fake_cuda::fail_call(n);
+    const nearlightResult_t result = call(send_.get(), recv_.get(), capturing.handle());
+    const std::string failed = fake_cuda::failed_call();
+    fake_cuda::fail_call(-1);
+    if (failed.empty()) {
+      EXPECT_EQ(result, nearlightSuccess);
+      break;
+    }
+    EXPECT_EQ(fake_cuda::current_device(), 0);
+    // Putting the capture mode back, and releasing what a graph took over, have nobody to tell.
+    if (result == nearlightSuccess) {
+      EXPECT_TRUE(failed == "cudaThreadExchangeStreamCaptureMode" || failed == "cudaUserObjectRelease")
+          << failed;
+      continue;
+    }
+    ++failures;
+    expect_error(result, nearlightCudaError, {"nearlightAllReduce on rank 0", failed, "planted error"});
+    fake_cuda::reset_calls();
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << failed;
+    EXPECT_EQ(fake_cuda::calls()["launch"], 1) << failed;
+  }
+  EXPECT_GE(failures, 8);
+}
+
+// Whichever call of CUDA's fails during creation, on whichever rank: both ranks fail, one with the cause, and
+// nothing is left.
+TEST(CudaCreation, ARefusalOfCudaFailsBothRanksAndLeavesNothing) {
+  const int before = fake_cuda::live();
+  int failures = 0;
+  for (int n = 0; n < 200; ++n) {
+    fake_cuda::fail_call(n);
+    const auto created = create_pair(false);
+    const std::string failed = fake_cuda::failed_call();
+    fake_cuda::fail_call(-1);
+    if (failed.empty()) {
+      EXPECT_TRUE(created[0].ok() && created[1].ok());
+      break;
+    }
+    EXPECT_EQ(created[0].ok(), created[1].ok()) << failed << ": one rank has a communicator";
+    if (created[0].ok()) continue;
+    ++failures;
+    bool told = false;
+    for (const Created& one : created) {
+      EXPECT_EQ(one.status().code(), Code::cuda_error) << one.status().to_string();
+      told = told || one.status().text().find(failed) != std::string::npos;
+    }
+    EXPECT_TRUE(told) << failed << ": " << created[0].status().to_string();
+    EXPECT_EQ(fake_cuda::live(), before) << failed;
+  }
+  EXPECT_GE(failures, 20);
+  EXPECT_EQ(fake_cuda::live(), before);
+}
+
+}  // namespace
+}  // namespace nearlight::test

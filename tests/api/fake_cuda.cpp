@@ -1,0 +1,260 @@
+#include "tests/api/fake_cuda.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "algorithm/cuda/all_reduce.hpp"
+#include "algorithm/cuda/barrier.hpp"
+
+namespace nearlight::test::fake_cuda {
+
+namespace {
+
+struct Block {
+  std::size_t bytes;
+  int device;  // -1: pinned host memory
+};
+
+struct State {
+  std::mutex mutex;
+  // Counted in place, so that a call allocates nothing: name -> count, for names seen before.
+  std::map<std::string, int, std::less<>> calls;
+  std::map<const char*, Block, std::less<>> blocks;
+  int until_failure = -1;
+  std::string failed;
+  int objects = 0;
+};
+
+State& state() {
+  static auto& the_state = *new State;
+  return the_state;
+}
+
+thread_local int device = 0;
+thread_local Launch last_launch{};
+
+// The mutex is held.
+cudaError_t count(State& all, const char* name) {
+  const auto found = all.calls.find(std::string_view(name));
+  if (found != all.calls.end()) {
+    ++found->second;
+  } else {
+    all.calls.emplace(name, 1);
+  }
+  if (all.until_failure < 0 || all.until_failure-- != 0) return cudaSuccess;
+  all.failed = name;
+  return cudaErrorUnknown;
+}
+
+cudaError_t count(const char* name) {
+  const std::lock_guard lock(state().mutex);
+  return count(state(), name);
+}
+
+cudaError_t allocate(const char* name, void** out, std::size_t bytes, int on) {
+  const std::lock_guard lock(state().mutex);
+  if (const cudaError_t error = count(state(), name); error != cudaSuccess) return error;
+  *out = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (*out == nullptr) return cudaErrorMemoryAllocation;
+  state().blocks.emplace(static_cast<const char*>(*out), Block{bytes, on});
+  return cudaSuccess;
+}
+
+cudaError_t release(const char* name, void* memory) {
+  const std::lock_guard lock(state().mutex);
+  const cudaError_t error = count(state(), name);
+  state().blocks.erase(static_cast<const char*>(memory));
+  std::free(memory);
+  return error;
+}
+
+Stream* of(cudaStream_t stream) { return reinterpret_cast<Stream*>(stream); }
+bool is_default(cudaStream_t stream) {
+  return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+}
+
+struct UserObject {
+  void* held;
+  cudaHostFn_t destroy;
+};
+
+}  // namespace
+
+std::map<std::string, int> calls() {
+  const std::lock_guard lock(state().mutex);
+  std::map<std::string, int> made;
+  for (const auto& [name, count] : state().calls) {
+    if (count > 0) made.emplace(name, count);
+  }
+  return made;
+}
+void reset_calls() {
+  const std::lock_guard lock(state().mutex);
+  for (auto& [name, count] : state().calls) count = 0;  // the names stay: counting again allocates nothing
+}
+void fail_call(int n) {
+  const std::lock_guard lock(state().mutex);
+  state().until_failure = n;
+  state().failed.clear();
+}
+std::string failed_call() {
+  const std::lock_guard lock(state().mutex);
+  return state().failed;
+}
+int live() {
+  const std::lock_guard lock(state().mutex);
+  return static_cast<int>(state().blocks.size()) + state().objects;
+}
+int current_device() { return device; }
+Launch launched() { return last_launch; }
+
+}  // namespace nearlight::test::fake_cuda
+
+using namespace nearlight::test::fake_cuda;  // NOLINT: the functions below are CUDA's
+
+extern "C" {
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "planted error";
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count_out) {
+  *count_out = kDevices;
+  return count("cudaGetDeviceCount");
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of_device) {
+  *properties = {};
+  properties->multiProcessorCount = 8;
+  properties->uuid.bytes[0] = static_cast<char>(of_device);
+  return count("cudaGetDeviceProperties");
+}
+cudaError_t cudaGetDevice(int* out) {
+  *out = device;
+  return count("cudaGetDevice");
+}
+cudaError_t cudaSetDevice(int to) {
+  const cudaError_t error = count("cudaSetDevice");
+  if (error == cudaSuccess) device = to;
+  return error;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 0;  // none that a test wants is there
+  return count("cudaDeviceGetAttribute");
+}
+cudaError_t cudaMalloc(void** out, std::size_t bytes) { return allocate("cudaMalloc", out, bytes, device); }
+cudaError_t cudaFree(void* memory) { return release("cudaFree", memory); }
+cudaError_t cudaHostAlloc(void** out, std::size_t bytes, unsigned int) {
+  return allocate("cudaHostAlloc", out, bytes, -1);
+}
+cudaError_t cudaFreeHost(void* memory) { return release("cudaFreeHost", memory); }
+cudaError_t cudaHostGetDevicePointer(void** out, void* host, unsigned int) {
+  *out = host;
+  return count("cudaHostGetDevicePointer");
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  const cudaError_t error = count("cudaMemcpy");
+  if (error == cudaSuccess) std::memcpy(to, from, bytes);
+  return error;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  const cudaError_t error = count("cudaMemcpyAsync");
+  if (error == cudaSuccess) std::memcpy(to, from, bytes);
+  return error;
+}
+cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
+  const cudaError_t error = count("cudaMemset");
+  if (error == cudaSuccess) std::memset(to, value, bytes);
+  return error;
+}
+cudaError_t cudaMemset2D(void* to, std::size_t pitch, int value, std::size_t width, std::size_t height) {
+  const cudaError_t error = count("cudaMemset2D");
+  for (std::size_t row = 0; error == cudaSuccess && row < height; ++row)
+    std::memset(static_cast<char*>(to) + row * pitch, value, width);
+  return error;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return count("cudaStreamSynchronize"); }
+cudaError_t cudaDeviceSynchronize() { return count("cudaDeviceSynchronize"); }
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
+  *out = of(stream)->device;
+  return count("cudaStreamGetDevice");
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
+  return count("cudaThreadExchangeStreamCaptureMode");
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  const std::lock_guard lock(state().mutex);
+  *attributes = {};
+  attributes->type = cudaMemoryTypeUnregistered;
+  const auto* const address = static_cast<const char*>(pointer);
+  auto block = state().blocks.upper_bound(address);
+  if (block != state().blocks.begin()) {
+    --block;
+    if (address < block->first + block->second.bytes) {
+      attributes->type = block->second.device < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+      attributes->device = block->second.device;
+    }
+  }
+  return count(state(), "cudaPointerGetAttributes");
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t* graph, const cudaGraphNode_t**,
+                                     const cudaGraphEdgeData**, std::size_t*) {
+  const unsigned long long capture = is_default(stream) ? 0 : of(stream)->capture;
+  *status = capture != 0 ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *id = capture;
+  *graph = nullptr;
+  return count("cudaStreamGetCaptureInfo");
+}
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* out, void* held, cudaHostFn_t destroy, unsigned int,
+                                 unsigned int) {
+  const std::lock_guard lock(state().mutex);
+  if (const cudaError_t error = count(state(), "cudaUserObjectCreate"); error != cudaSuccess) return error;
+  *out = reinterpret_cast<cudaUserObject_t>(new UserObject{held, destroy});
+  ++state().objects;
+  return cudaSuccess;
+}
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int) {
+  const cudaError_t error = count("cudaUserObjectRelease");
+  auto* const mine = reinterpret_cast<UserObject*>(object);
+  mine->destroy(mine->held);
+  delete mine;
+  const std::lock_guard lock(state().mutex);
+  --state().objects;
+  return error;
+}
+// The graph is a fake as well: it goes at once.
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t, cudaUserObject_t object, unsigned int, unsigned int) {
+  const cudaError_t error = count("cudaGraphRetainUserObject");
+  if (error != cudaSuccess) return error;
+  static_cast<void>(cudaUserObjectRelease(object, 1));
+  return cudaSuccess;
+}
+}
+
+namespace nearlight::algorithm::cuda {
+
+Status launch(const AllReduceArgs& args, const LaunchShape&, cudaStream_t) {
+  last_launch = {args.op, args.factor};
+  if (count("launch") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch: planted error");
+}
+Status launch_alone(const AllReduceArgs& args, DataType, cudaStream_t) {
+  last_launch = {args.op, args.factor};
+  if (count("launch_alone") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch_alone: planted error");
+}
+Status launch_barrier(const AllReduceArgs& args, cudaStream_t) {
+  last_launch = {args, device};
+  if (count("launch_barrier") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch_barrier: planted error");
+}
+Status preload_barrier() {
+  if (count("preload_barrier") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_barrier: planted error");
+}
+Status preload() {
+  if (count("preload") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload: planted error");
+}
+
+}  // namespace nearlight::algorithm::cuda
