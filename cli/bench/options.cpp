@@ -140,6 +140,10 @@ Status validate(const BenchOptions& options) {
   if (options.mode == cli::Mode::kernel) {
     if (!options.against.empty())
       return bad("--against: no peer has operations inside a kernel (--mode kernel)");
+    if (std::find(options.protocols.begin(), options.protocols.end(), algorithm::Protocol::sentinel) !=
+        options.protocols.end()) {
+      return bad("--mode kernel: the sentinel has no operations inside a kernel");
+    }
     if (const DataType type = options.type.value_or(DataType::f32);
         !algorithm::has_own_code(type, options.op)) {
       return failure(Code::invalid_argument, "--mode kernel: not for -d %s -o %s; there are kernels for %s",

@@ -47,11 +47,21 @@ NL_FN exec::Vec reduce_vecs(const Math& math, const exec::Vec& own, const exec::
   return result;
 }
 
+// Packets that a group sends in one round: what the group holds where that is enough for the whole message,
+// else an even share, as far as the region goes. From what is the same on all ranks: a rank that can take the
+// class below and one that cannot, because of its own addresses, must cut a message alike.
+NL_HOST_FN constexpr std::uint32_t sentinel_span(std::uint64_t vecs, std::uint32_t groups, std::uint32_t held,
+                                                 std::uint32_t packets) {
+  if (held <= packets && vecs <= std::uint64_t{groups} * held) return held;
+  const std::uint64_t even_share = (vecs + groups - 1) / groups;
+  return even_share < packets ? static_cast<std::uint32_t>(even_share) : packets;
+}
+
 // Any message, any number of threads. A round covers as many packets as the region has; the input is read
 // twice.
 template <class Math, class Rewrite, int kMax, class SessionT, class Bufs, class Hooks>
-NL_FN void one_shot_sentinel(SessionT& session, Share share, const Bufs& input, const Bufs& output,
-                             const Hooks& hooks, const Math& math = {}) {
+NL_FN void one_shot_sentinel(SessionT& session, Share share, std::uint32_t held, const Bufs& input,
+                             const Bufs& output, const Hooks& hooks, const Math& math = {}) {
   using exec::Vec;
   using V = std::remove_cvref_t<decltype(session.view())>;
   using Cell = typename Rewrite::Cell;
@@ -60,9 +70,7 @@ NL_FN void one_shot_sentinel(SessionT& session, Share share, const Bufs& input, 
   const auto lane = static_cast<std::uint32_t>(session.coop().thread_rank());
   const auto width = static_cast<std::uint32_t>(session.coop().size());
   const std::uint64_t vecs = input.vecs();
-  const std::uint64_t even_share = (vecs + share.count - 1) / share.count;
-  const std::uint32_t span =
-      even_share < view.packets() ? static_cast<std::uint32_t>(even_share) : view.packets();
+  const std::uint32_t span = sentinel_span(vecs, share.count, width * held, view.packets());
 
   for (std::uint64_t base = std::uint64_t{share.index} * span; base < vecs;
        base += std::uint64_t{share.count} * span) {

@@ -31,7 +31,7 @@ struct Route {
   Protocol protocol = Protocol::ll;
   std::uint32_t grid = 1;     // CTAs
   std::uint32_t threads = 1;  // per CTA
-  std::uint32_t held = 0;     // LL: packs a thread holds in registers
+  std::uint32_t held = 0;     // packs (LL) or packets (sentinel) a thread holds in registers
   const char* reason = "";    // one line for a person; static storage
 };
 

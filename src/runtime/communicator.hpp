@@ -53,8 +53,8 @@ struct CallOptions {
   // docs/dev/lab.md).
   std::uint32_t first_slot = 0;
   // Test hook: hold threads at a point (algorithm::DelayPoint) for `delay_ns`, which may differ per rank; the
-  // point may on CPUs only (on GPUs it changes how a message is cut). GPU: f32 sum only; CPU: what
-  // algorithm::has_own_code().
+  // point may on CPUs only (on GPUs it changes how a message is cut). GPU: f32 sum only, and not the
+  // sentinel; CPU: types and operators with algorithm::has_own_code().
   std::uint32_t delay_point = 0;
   std::uint64_t delay_ns = 0;
 };
@@ -95,8 +95,7 @@ class Communicator {
   // the communicator has failed.
   virtual Status barrier(Stream stream) = 0;
 
-  // What all_reduce would run, and why; with `protocol`, if that one is forced. Code::invalid_argument as
-  // there.
+  // What all_reduce would run, and why.
   virtual route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const = 0;
 
   // Ok, or the first failure known by now. Never blocks.

@@ -28,15 +28,19 @@ class Relaxed {
 Status CudaArguments::ask(const void* send, const void* recv, std::size_t bytes, cudaStream_t stream) {
   const Relaxed relaxed;
   NL_TRY(relaxed.status());
-  NL_TRY(ask_pointer("send", send));
-  NL_TRY(ask_pointer("recv", recv));
-  if (always_) {
+  if (bytes != 0) {
+    NL_TRY(ask_pointer("send", send));
+    NL_TRY(ask_pointer("recv", recv));
+  }
+  if (always_ && bytes != 0) {
     NL_TRY(ask_pointer("the end of send", static_cast<const char*>(send) + bytes - 1));
     NL_TRY(ask_pointer("the end of recv", static_cast<const char*>(recv) + bytes - 1));
   }
   NL_TRY(ask_stream(stream));
-  remember(send);
-  remember(recv);
+  if (bytes != 0) {
+    remember(send);
+    remember(recv);
+  }
   remember(stream);
   return {};
 }

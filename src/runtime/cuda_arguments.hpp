@@ -27,10 +27,7 @@ class CudaArguments {
   }
   // Of a call without buffers.
   Status check_stream(cudaStream_t stream) {
-    if (!always_ && seen(stream)) return {};
-    NL_TRY(ask_stream(stream));
-    remember(stream);
-    return {};
+    return !always_ && seen(stream) ? Status() : ask(nullptr, nullptr, 0, stream);
   }
 
  private:
@@ -43,6 +40,7 @@ class CudaArguments {
   bool seen(const void* what) const { return what == nullptr || seen_[place(what)] == what; }
   void remember(const void* what) { seen_[place(what)] = what; }
 
+  // bytes 0: the stream alone.
   Status ask(const void* send, const void* recv, std::size_t bytes, cudaStream_t stream);
   Status ask_pointer(const char* name, const void* pointer) const;
   Status ask_stream(cudaStream_t stream) const;

@@ -166,10 +166,20 @@ route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType ty
 }
 
 Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t count, DataType type, ReduceOp op,
-                                                                const CallOptions& options) const {
-  route::Route route = route::all_reduce(facts(count, type, op));
+                                                                const CallOptions& options,
+                                                                bool in_a_loop) const {
+  route::Facts facts = this->facts(count, type, op);
+  if (in_a_loop || options.delay_point != 0) {
+    // There are no such kernels of the sentinel: another protocol is chosen, and a forced one is refused.
+    if (options.protocol == route::Protocol::sentinel) {
+      return failure(Code::unsupported, "protocol: no kernels of the sentinel %s",
+                     in_a_loop ? "with a loop of operations" : "with delays");
+    }
+    facts.packets = 0;
+  }
+  route::Route route = route::all_reduce(facts);
   if (options.protocol) {
-    NL_TRY_ASSIGN(route, route::forced(facts(count, type, op), *options.protocol));
+    NL_TRY_ASSIGN(route, route::forced(facts, *options.protocol));
   }
   algorithm::cuda::LaunchShape shape{type,       op,           route.protocol, std::max(1u, route.held),
                                      route.grid, route.threads};
@@ -247,8 +257,8 @@ Status CudaCommunicator::barrier(Stream stream_pointer) {
   NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   NL_TRY(arguments_.check_stream(stream));
-  NL_TRY(CudaControl::retain_for_capture(control_, stream));
-  return algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream);
+  NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
+  return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), capturing);
 }
 
 Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
@@ -269,9 +279,16 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
     return cuda_status("cudaMemcpyAsync",
                        cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
   }
-  NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op.op, options));
-  NL_TRY(CudaControl::retain_for_capture(control_, stream));
-  return algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream);
+  NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op.op, options, false));
+  NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
+  return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream), capturing);
+}
+
+Status CudaCommunicator::launched(Status outcome, bool capturing) {
+  // The peers have begun an epoch that this rank never will: its next call would be taken for this one. A
+  // capture that is spoilt never runs.
+  if (outcome.code() == Code::cuda_error && !capturing) stop(outcome, -1);
+  return outcome;
 }
 
 Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type,
@@ -288,7 +305,7 @@ Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
-  NL_TRY_ASSIGN(auto shape, shape_of(count, type, op.op, options));
+  NL_TRY_ASSIGN(auto shape, shape_of(count, type, op.op, options, true));
   shape.loop = true;
   shape.held = 1;
   if (plan.sm.has_value()) {

@@ -52,12 +52,14 @@ class CudaCommunicator final : public Communicator {
   CudaCommunicator() = default;
   // `peer`: the one that is gone, or -1.
   void stop(Status reason, int peer);
+  // After a launch: a refusal outside a capture has taken this rank out of step with the others for good.
+  Status launched(Status outcome, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // Puts the sentinel into this rank's packets.
   Status empty_packets();
   Result<algorithm::cuda::LaunchShape> shape_of(std::size_t count, DataType type, ReduceOp op,
-                                                const CallOptions& options) const;
+                                                const CallOptions& options, bool in_a_loop) const;
   algorithm::cuda::AllReduceArgs args_of(const void* send, void* recv, std::size_t count, const Reduction& op,
                                          const CallOptions& options) const;
 

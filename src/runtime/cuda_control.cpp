@@ -76,12 +76,13 @@ Status CudaControl::close(std::uint32_t regions) const {
   return {};
 }
 
-Status CudaControl::retain_for_capture(const std::shared_ptr<CudaControl>& self, cudaStream_t stream) {
+Result<bool> CudaControl::retain_for_capture(const std::shared_ptr<CudaControl>& self, cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
   cudaGraph_t graph = nullptr;
   NL_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &capture, &id, &graph, nullptr, nullptr, nullptr));
-  if (capture != cudaStreamCaptureStatusActive || id == self->last_capture_) return {};
+  if (capture != cudaStreamCaptureStatusActive) return false;
+  if (id == self->last_capture_) return true;
   auto held = std::make_unique<std::shared_ptr<CudaControl>>(self);
   cudaUserObject_t object = nullptr;
   NL_TRY_CUDA(cudaUserObjectCreate(&object, held.get(), retire, 1, cudaUserObjectNoDestructorSync));
@@ -92,7 +93,7 @@ Status CudaControl::retain_for_capture(const std::shared_ptr<CudaControl>& self,
     return cuda_status("cudaGraphRetainUserObject", error);
   }
   self->last_capture_ = id;
-  return {};
+  return true;
 }
 
 void CudaControl::free_retired() {

@@ -38,8 +38,8 @@ class CudaControl {
   Status close(std::uint32_t regions) const;
 
   // Keeps `self` alive as long as the graph that `stream` is capturing into, or anything instantiated from
-  // it, lives. Nothing happens when the stream is not capturing.
-  static Status retain_for_capture(const std::shared_ptr<CudaControl>& self, cudaStream_t stream);
+  // it, lives. Nothing happens when the stream is not capturing. True when it is.
+  static Result<bool> retain_for_capture(const std::shared_ptr<CudaControl>& self, cudaStream_t stream);
   // Frees the controls whose last graph is gone. Graph clean-up must not call CUDA, so they wait here.
   static void free_retired();
 

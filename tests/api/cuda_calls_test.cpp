@@ -195,7 +195,29 @@ TEST_F(CudaCalls, WhatIsNotTheRanksIsNamedAndNotLaunched) {
   }
 }
 
-// Whichever call of CUDA's fails: the code, its name, nothing launched twice, and the next call works.
+// The peers have begun an operation that this rank never will: whatever it called next would be taken for
+// that one.
+TEST_F(CudaCalls, ARefusedLaunchFailsTheCommunicator) {
+  make(true);
+  ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+  int before_launch = 0;  // calls of CUDA in front of the launch
+  for (;; ++before_launch) {
+    fake_cuda::fail_call(before_launch);
+    const nearlightResult_t result = call(send_.get(), recv_.get(), stream_.handle());
+    const std::string failed = fake_cuda::failed_call();
+    fake_cuda::fail_call(-1);
+    ASSERT_FALSE(failed.empty());
+    if (failed != "launch") continue;
+    expect_error(result, nearlightCudaError, {"launch", "planted error"});
+    break;
+  }
+  fake_cuda::reset_calls();
+  expect_error(call(send_.get(), recv_.get(), stream_.handle()), nearlightCudaError, {"planted error"});
+  EXPECT_EQ(fake_cuda::calls()["launch"], 0);
+}
+
+// Whichever call of CUDA's fails while the stream captures: the code, its name, nothing launched twice, and
+// the next call works.
 TEST_F(CudaCalls, ARefusalOfCudaIsAnErrorAndTheNextCallWorks) {
   make(true);
   fake_cuda::Stream capturing{0, 1};

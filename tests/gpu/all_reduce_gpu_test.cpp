@@ -88,7 +88,8 @@ void run_cases(Group& group, const std::vector<Case>& cases) {
 }
 
 constexpr std::uint64_t kCounts[] = {
-    0, 1, 2, 3, 7, 17, 31, 33, 127, 255, 1021, 1023, 4099, 65537, (1u << 20) + 3};
+    0,    1,    2,    3,    7,    17,    31,       33,       127,           255,
+    1021, 1023, 4096, 4099, 4484, 65537, 1u << 19, 1u << 20, (1u << 20) + 3};
 constexpr std::uint64_t kTypeCounts[] = {0, 1, 2, 3, 7, 31, 33, 255, 1023, 4099, 65537, (1u << 20) + 3};
 constexpr std::size_t kBufferBytes = 8 * ((1u << 20) + 3) + 2 * kGuardBytes + 64;
 constexpr std::optional<Protocol> kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel,
@@ -182,6 +183,64 @@ TEST_P(AllReduceGpu, EveryGridAndBlockSize) {
     }
   }
   run_cases(group, thinned(cases));
+}
+
+// The ranks' own addresses must not change how a message is cut: every second one's allow whole vectors, the
+// others' do not, at sizes where the last CTA is not full.
+TEST_P(AllReduceGpu, RanksOfDifferentAlignment) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  std::uint64_t calls = 0;
+  for (const std::optional<Protocol>& protocol : kProtocols) {
+    for (const std::uint64_t count : {4484u, 4608u, 8196u, 12292u, 20480u, 65540u}) {
+      ++calls;
+      group.run([&](Rank& rank) {
+        const std::size_t offset = rank.rank % 2 == 0 ? 0 : 4;
+        CallOptions options;
+        options.protocol = protocol;
+        ASSERT_OK(rank.prepare_reduce_check(
+            rank.work({DataType::f32, ReduceOp::sum, Values::general, count}, count, false, offset, offset),
+            options));
+      });
+    }
+  }
+  group.expect_clean(calls);
+}
+
+// Inputs of the sentinel's own bits, in whole vectors (one, two and four packets a thread) and not: one NaN
+// comes out, everywhere.
+TEST_P(AllReduceGpu, TheSentinelsBitsAsInput) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  for (const DataType type :
+       {DataType::f64, DataType::f32, DataType::f16, DataType::bf16, DataType::f8e4m3, DataType::f8e5m2}) {
+    for (const std::uint64_t bytes : {std::uint64_t{16}, std::uint64_t{65536}, std::uint64_t{65544},
+                                      std::uint64_t{1} << 20, std::uint64_t{2} << 20}) {
+      if (bytes > 100'000 && type != DataType::bf16) continue;
+      for (const std::size_t offset : {std::size_t{0}, std::size_t{8}}) {
+        group.run([&](Rank& rank) {
+          const std::uint64_t count = bytes / element_bytes(type);
+          const Work work =
+              rank.work({type, ReduceOp::sum, Values::general, 0}, count, false, offset, offset);
+          CallOptions options;
+          options.protocol = Protocol::sentinel;
+          ASSERT_CUDA(cudaMemsetAsync(const_cast<void*>(work.send), 0xff, bytes, rank.stream));
+          ASSERT_CUDA(cudaMemsetAsync(work.recv, 0, bytes, rank.stream));
+          ASSERT_OK(rank.all_reduce(work, options));
+          std::vector<unsigned char> result(bytes);
+          ASSERT_CUDA(cudaMemcpyAsync(result.data(), work.recv, bytes, cudaMemcpyDeviceToHost, rank.stream));
+          ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+          const std::size_t element = element_bytes(type);
+          for (std::size_t i = 0; i < bytes; ++i) {
+            // All ones but for the sign, the top bit of an element's last byte.
+            ASSERT_EQ(result[i], i % element == element - 1 ? 0x7f : 0xff)
+                << name_of(type) << ", byte " << i << " of " << bytes;
+          }
+        });
+      }
+    }
+  }
+  group.expect_clean(0);
 }
 
 // A large value (bf16: 7.5e4) and +-1 must not vanish; the expected value is the exact sum, rounded once.

@@ -151,7 +151,9 @@ TEST_P(GraphGpu, KernelLoop) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
   constexpr std::uint32_t kSamples = 100;
-  for (const Protocol protocol : {Protocol::ll, Protocol::simple}) {
+  // By route, too, also where a single call would take the sentinel, which has no loop.
+  for (const std::optional<Protocol>& protocol :
+       std::initializer_list<std::optional<Protocol>>{Protocol::ll, Protocol::simple, std::nullopt}) {
     for (const std::uint64_t count : {32u, 5000u}) {
       const std::uint32_t chain = count == 32 ? 2 : 1;
       group.run([&](Rank& rank) {

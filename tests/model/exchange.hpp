@@ -131,7 +131,7 @@ struct Exchange : Scenario {
     if (C::kStepList[step].protocol == Protocol::ll) {
       algorithm::one_shot_ll<Math, kRanks, C::kHeld>(session, {0, 1}, in, out, algorithm::NoDelay{});
     } else if (C::kStepList[step].protocol == Protocol::sentinel) {
-      algorithm::one_shot_sentinel<Math, typename C::Rewrite, kRanks>(session, {0, 1}, in, out,
+      algorithm::one_shot_sentinel<Math, typename C::Rewrite, kRanks>(session, {0, 1}, 1, in, out,
                                                                       algorithm::NoDelay{});
     } else {
       algorithm::one_shot_simple<Math, kRanks, 1>(session, {0, 1}, in, out, algorithm::NoDelay{});

@@ -1,4 +1,4 @@
-// The epoch comes round after 2^32 calls: both protocols across the wrap, and across what a signed or shorter
+// The epoch comes round after 2^32 calls: all protocols across the wrap, and across what a signed or shorter
 // counter would trip over.
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@ namespace {
 using Epoch = ByKind;
 INSTANTIATE_TEST_SUITE_P(Kinds, Epoch, testing::ValuesIn(kinds()), kind_name);
 
-constexpr route::Protocol kProtocols[] = {route::Protocol::ll, route::Protocol::simple};
+constexpr auto& kProtocols = algorithm::kProtocols;
 
-// 16 calls of both protocols, of one to five rounds each.
+// 16 calls of all protocols, of one to five rounds each.
 void mixed_calls(runtime::Communicator& comm, std::uint32_t start, Problems& trouble) {
   Caller caller(comm, 2048);
   for (std::uint32_t i = 0; i < 16; ++i) {
@@ -26,8 +26,9 @@ void mixed_calls(runtime::Communicator& comm, std::uint32_t start, Problems& tro
     Call call{kDataTypes[number % std::size(kDataTypes)],
               kReduceOps[number / 3 % std::size(kReduceOps)],
               1 + number * 37 % 300,
-              kProtocols[(number * 5 / 3) % 2],
+              kProtocols[(number * 5 / 3) % std::size(kProtocols)],
               {Values::numbers, number}};
+    if (!algorithm::carries(*call.protocol, call.type)) call.protocol = route::Protocol::ll;
     caller.run(call, {}, trouble);
   }
 }
@@ -40,6 +41,7 @@ TEST_P(Epoch, MixedCallsAcrossTheWrap) {
       runtime::Options options = patient();
       options.slots = 32;
       options.chunk_bytes = 256;
+      options.packets = 16;
       options.initial_epoch = start;
       const auto problems = run_communicators(GetParam(), nranks, options,
                                               [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
@@ -58,21 +60,25 @@ TEST_P(Epoch, ARankThatIsOneBehindAcrossTheWrap) {
     runtime::Options options = patient();
     options.slots = 32;
     options.chunk_bytes = 256;
+    options.packets = 16;
     options.initial_epoch = start;
-    const auto problems = run_communicators(
-        GetParam(), 3, options, [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
-          Caller caller(comm, 2048);
-          for (std::uint32_t i = 0; i < 24; ++i) {
-            const Call call{
-                DataType::f32, ReduceOp::sum, 1 + i * 29 % 200, kProtocols[i / 2 % 2], {Values::numbers, i}};
-            runtime::CallOptions how;
-            if (comm.rank() == 1) {
-              how.delay_point = 1 + i % 3;
-              how.delay_ns = 500'000;
-            }
-            caller.run(call, {}, trouble, how);
-          }
-        });
+    const auto problems = run_communicators(GetParam(), 3, options,
+                                            [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+                                              Caller caller(comm, 2048);
+                                              for (std::uint32_t i = 0; i < 24; ++i) {
+                                                const Call call{DataType::f32,
+                                                                ReduceOp::sum,
+                                                                1 + i * 29 % 200,
+                                                                kProtocols[i / 2 % std::size(kProtocols)],
+                                                                {Values::numbers, i}};
+                                                runtime::CallOptions how;
+                                                if (comm.rank() == 1) {
+                                                  how.delay_point = 1 + i % 3;
+                                                  how.delay_ns = 500'000;
+                                                }
+                                                caller.run(call, {}, trouble, how);
+                                              }
+                                            });
     EXPECT_EQ(problems, "") << "from epoch " << start;
   }
 }

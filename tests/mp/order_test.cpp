@@ -15,7 +15,7 @@ namespace {
 using Order = ByKind;
 INSTANTIATE_TEST_SUITE_P(Kinds, Order, testing::ValuesIn(kinds()), kind_name);
 
-constexpr route::Protocol kProtocols[] = {route::Protocol::ll, route::Protocol::simple};
+constexpr auto& kProtocols = algorithm::kProtocols;
 
 TEST_P(Order, AnotherSizeEachCall) {
   EXPECT_EQ(run_random_sizes(GetParam(), 4, 10'000 / kSlowDown, 64 * 1024), "");
@@ -40,6 +40,7 @@ TEST_P(Order, ARankThatIsHeldUpLosesNothing) {
   runtime::Options options = patient();
   options.slots = 32;  // 64 floats a round
   options.chunk_bytes = 256;
+  options.packets = 16;
   for (const Case& one : {Case{2, 0, 16}, Case{2, 1, 16}, Case{2, 1, 300}, Case{4, 2, 64}, Case{3, 0, 130}}) {
     const auto problems = run_communicators(
         GetParam(), one.nranks, options, [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
@@ -100,6 +101,7 @@ TEST_P(Order, BackToBackCalls) {
   runtime::Options options = patient();
   options.slots = 32;
   options.chunk_bytes = 256;
+  options.packets = 16;
   constexpr std::uint64_t kBytes[] = {4, 256, 260, 2048};
   for (const int nranks : {2, 3, 8}) {
     const auto problems = run_communicators(
@@ -140,12 +142,13 @@ TEST_P(Order, MoreRanksThanCores) {
   EXPECT_EQ(problems, "");
 }
 
-// Rounds of one message and calls of both protocols, each one epoch, with a rank that is late at random
+// Rounds of one message and calls of all protocols, each one epoch, with a rank that is late at random
 // places.
 TEST_P(Order, ProtocolsMixedWithARankThatIsLate) {
   runtime::Options options = patient();
   options.slots = 32;
   options.chunk_bytes = 256;
+  options.packets = 16;
   const auto problems = run_communicators(GetParam(), 3, options,
                                           [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
                                             Caller caller(comm, 2048);
@@ -154,7 +157,7 @@ TEST_P(Order, ProtocolsMixedWithARankThatIsLate) {
                                               const Call call{DataType::f32,
                                                               ReduceOp::sum,
                                                               1 + random() % 500,
-                                                              kProtocols[random() % 2],
+                                                              kProtocols[random() % std::size(kProtocols)],
                                                               {Values::numbers, random()}};
                                               runtime::CallOptions how;
                                               const auto slow = static_cast<int>(random() % 3);

@@ -8,7 +8,8 @@
 namespace nearlight::test {
 
 std::ostream& operator<<(std::ostream& out, const Plan& plan) {
-  out << plan.nranks << " ranks, " << plan.slots << " slots, chunks of " << plan.chunk_bytes << " bytes";
+  out << plan.nranks << " ranks, " << plan.slots << " slots, chunks of " << plan.chunk_bytes << " bytes, "
+      << plan.packets << " packets";
   for (const PlannedCall& planned : plan.calls) {
     out << "\n  " << planned.times << " x " << planned.call.to_string() << "; send/recv places:";
     for (const Place& place : planned.place) {

@@ -96,11 +96,18 @@ TEST(SentinelCell, IsNoResult) {
       EXPECT_EQ(reduce_reference(type, op, inputs), nan_of(type));
       const auto problems = run_communicators(
           Kind::threads, 2, patient(), [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
-            std::uint64_t data[2] = {~std::uint64_t{0}, ~std::uint64_t{0}};
-            const Status status = comm.all_reduce(data, data, sizeof data / size_of(type), type, op, nullptr);
-            if (!status.ok()) trouble.add("%s", status.to_string().c_str());
-            for (std::size_t i = 0; i < sizeof data / size_of(type); ++i) {
-              if (load_bits(type, data, i) != nan_of(type)) trouble.add("%s %s", name_of(type), name_of(op));
+            for (const auto protocol : algorithm::kProtocols) {
+              std::uint64_t data[5];
+              std::memset(data, 0xff, sizeof data);
+              runtime::CallOptions options;
+              options.protocol = protocol;
+              const Status status =
+                  comm.all_reduce(data, data, sizeof data / size_of(type), type, op, nullptr, options);
+              if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+              for (std::size_t i = 0; i < sizeof data / size_of(type); ++i) {
+                if (load_bits(type, data, i) != nan_of(type))
+                  trouble.add("%s %s %s", name_of(type), name_of(op), algorithm::name_of(protocol));
+              }
             }
           });
       EXPECT_EQ(problems, "");

@@ -27,8 +27,8 @@ void run_kind(Session& session, const ProtocolCall& call, const Bufs& input, con
   const algorithm::NoDelay hooks;
   if (call.protocol == Protocol::sentinel) {
     if constexpr (algorithm::kHasSentinel<T>) {
-      algorithm::one_shot_sentinel<Math, algorithm::SentinelCell<T>, kMax>(session, all, input, output, hooks,
-                                                                           math);
+      algorithm::one_shot_sentinel<Math, algorithm::SentinelCell<T>, kMax>(session, all, 1, input, output,
+                                                                           hooks, math);
     }
     return;
   }

@@ -43,6 +43,7 @@ struct AllReduceArgs {
   const void* send;
   void* recv;
   std::uint64_t count;  // elements
+  std::uint32_t held;   // as in LaunchShape; launch() fills it in
   // Loop kernels only: `samples` times `chain` operations, and where each CTA's clocks go:
   // [cta][loop_clocks(samples)].
   std::uint32_t samples, chain;
@@ -66,9 +67,9 @@ struct LaunchShape {
   DataType type;
   ReduceOp op;
   Protocol protocol;
-  std::uint32_t held;     // LL: 1, 2 or 4 packs a thread (at most max_held(nranks))
-  std::uint32_t grid;     // CTAs, at most the number of regions
-  std::uint32_t threads;  // a multiple of 32, at most kMaxThreads; LL: threads * held <= slots
+  std::uint32_t held;  // 1, 2 or 4 packs of LL (at most max_held(nranks)) or packets of the sentinel a thread
+  std::uint32_t grid;  // CTAs, at most the number of regions
+  std::uint32_t threads;  // a multiple of 32, at most kMaxThreads; with LL threads * held <= slots
   bool loop = false;      // samples * chain operations in one kernel: has_own_code() only
   bool pinned = false;    // loop only: `grid` is 1, and the CTA is the one that lands on the wanted SM
   bool delayed = false;   // with test delays: f32 sum only

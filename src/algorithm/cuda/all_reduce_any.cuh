@@ -1,5 +1,5 @@
 // The AllReduce kernels that take the operator at run time: for each type two bounds of the number of ranks
-// and the two protocols. What there is beyond that (packs held, one round, loops, delays) is for the types
+// and the protocols. What there is beyond that (packs held, one round, loops, delays) is for the types
 // and operators with kernels of their own.
 #pragma once
 
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) all_reduce_any(const __grid_co
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
     protocol::Session session(region, coop, state, control, cta, args.collective);
-    one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, share, input, output, NoDelay{}, math);
+    one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, share, args.held, input, output, NoDelay{}, math);
     session.close();
   } else {
     exec::wait_for_previous_kernel();

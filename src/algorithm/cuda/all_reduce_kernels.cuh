@@ -116,7 +116,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     // that it could do without.
     work.run(session, hooks);
     if constexpr (variant == Variant::loop) {
-      if (session.is_far_from_wrap(std::uint64_t{args.samples} * args.chain)) {
+      // An operation of the single-round kernel is one epoch.
+      if (kFast && session.is_far_from_wrap(std::uint64_t{args.samples} * args.chain)) {
         repeat(args, cta, [&] { work.template run<false>(session, hooks); });
       } else {
         repeat(args, cta, [&] { work.run(session, hooks); });
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
     protocol::Session session(region, coop, *state, control, cta, args.collective);
-    one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, share, input, output, NoDelay{});
+    one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, share, args.held, input, output, NoDelay{});
     session.close();
   }
 }

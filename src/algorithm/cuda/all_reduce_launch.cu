@@ -60,7 +60,9 @@ Status load_kernel(Kernel kernel) {
 // Of a pinned loop: enough that every SM gets one; see is_pinned_here().
 constexpr unsigned kPinnedCtas = 1024;
 
-Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream) {
+Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t stream) {
+  AllReduceArgs args = given;
+  args.held = shape.held;
   const Variant variant = shape.loop ? Variant::loop : shape.delayed ? Variant::delayed : Variant::once;
   const std::uint64_t bytes = args.count * size_of(shape.type);
   const std::uint64_t places =

@@ -22,7 +22,7 @@ void run(const AllReduceCall& call, const Hooks& hooks) {
     one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, hooks);
   } else if (call.protocol == Protocol::sentinel) {
     if constexpr (kHasSentinel<T>) {
-      one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, input, output, hooks);
+      one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, 1, input, output, hooks);
     }
   } else {
     one_shot_simple<Math, kMax, 1, Bulk<T, op>>(session, Share{0, 1}, input, output, hooks);

@@ -54,7 +54,7 @@ void run(const AllReduceCall& call) {
     one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, NoDelay{}, math);
   } else if (call.protocol == Protocol::sentinel) {
     if constexpr (kHasSentinel<T>) {
-      one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, input, output, NoDelay{}, math);
+      one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, 1, input, output, NoDelay{}, math);
     }
   } else {
     one_shot_simple<Math, kMax, 1, AnyBulk<T>>(session, Share{0, 1}, input, output, NoDelay{}, math,
