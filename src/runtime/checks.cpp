@@ -28,8 +28,8 @@ Status check_buffers(const void* send, const void* recv, std::size_t count, Data
                    static_cast<int>(reduction.op));
   }
   if ((reduction.op == ReduceOp::premul_sum) != reduction.factor.has_value()) {
-    return failure(Code::invalid_argument, "op: %s %s a factor", name_of(reduction.op),
-                   reduction.factor ? "takes no" : "needs");
+    return failure(Code::invalid_argument, "op: %s %s factor", name_of(reduction.op),
+                   reduction.factor ? "takes no" : "needs a");
   }
   if (reduction.factor && reduction.factor->type != type) {
     return failure(Code::invalid_argument, "op: the factor is of type %s, the elements are %s",

@@ -51,6 +51,9 @@ TEST(Bench, EveryTypeOperatorAndNumberOfRanks) {
   for (const std::string line :
        {"--ranks 1 -d float -b 4 -e 260 -i 128", "--ranks 3 -d bfloat16 -b 4 -e 260 -i 128",
         "--ranks 5 -d int32 -o max -b 4 -e 260 -i 128", "-g 2 -t 2 -d bf16 -o max -b 4 -e 260 -i 128",
+        "--ranks 2 -d fp8_e4m3 -o mulsum -b 4 -e 260 -i 128", "--ranks 3 -d double -o avg -b 4 -e 260 -i 128",
+        "--ranks 1 -d half -o mulsum -b 4 -e 260 -i 128", "--ranks 2 -d uint8 -o prod -b 4 -e 260 -i 128",
+        "--ranks 3 -d int64 -o min -b 4 -e 260 -i 128",
         "--ranks 2 --protocol simple -d i32 -b 4 -e 260 -i 128", "--ranks 2 --protocol ll -b 64K -e 64K"}) {
     const Ran ran = run_program("bench all_reduce --backend host -n 4 --rounds 2 -m 1 " + line);
     EXPECT_EQ(ran.exit_code, cli::kExitOk) << line << "\n" << ran.err;
@@ -124,7 +127,7 @@ TEST(Bench, OpenMpiInTurnsInOneProgram) {
 
 TEST(Bench, OpenMpiWithMoreRanksThanProcessorsAndIntegers) {
   const Ran ran = run_program(
-      "bench all_reduce --backend host --ranks 3 -b 8 -e 8 -n 4 -m 1 -d int32 -o max --against openmpi");
+      "bench all_reduce --backend host --ranks 3 -b 8 -e 8 -n 4 -m 1 -d int64 -o prod --against openmpi");
   EXPECT_EQ(ran.exit_code, cli::kExitOk) << ran.err << ran.out;
   EXPECT_THAT(ran.out, Not(HasSubstr("FAILED")));
 }

@@ -27,7 +27,7 @@ REGISTERS = {
 # A pack has four accumulators of 16-bit floats, not two.
 SMALL_FLOAT_REGISTERS = {("ll", 2, 1): 64, ("ll", 4, 1): 64}
 ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that does not
-LOOP_SPILL_BYTES = 32   # kernels that only measure; the others never spill
+SLOW_SPILL_BYTES = 32   # kernels that only measure or take their operator at run time; the others never spill
 STACK_BYTES = 128       # what the cold functions out of line are called with
 
 LINE_STORE, LINE_LOAD = "st.relaxed.sys.global.v4.u32", "ld.relaxed.sys.global.v4.u32"
@@ -192,7 +192,7 @@ def rule_resources(kernel):
             yield "no limit in the table REGISTERS"
         elif kernel.registers > limit:
             yield f"{kernel.registers} registers, the limit is {limit}"
-    if kernel.spill > (LOOP_SPILL_BYTES if kernel.variant == "loop" else 0):
+    if kernel.spill > (SLOW_SPILL_BYTES if kernel.variant == "loop" or kernel.op == "any" else 0):
         yield f"{kernel.spill} bytes spilled"
     if kernel.stack > STACK_BYTES:
         yield f"{kernel.stack} bytes of stack, the limit is {STACK_BYTES}"

@@ -141,7 +141,7 @@ TEST(Route, TheCallersProtocolCounts) {
 TEST(Route, TypesOfTheSameBytesTakeTheSameRoute) {
   for (const bool gpu : {false, true}) {
     for (const std::size_t bytes :
-         {std::size_t{4}, std::size_t{4096}, std::size_t{4100}, std::size_t{1} << 20}) {
+         {std::size_t{8}, std::size_t{4096}, std::size_t{4104}, std::size_t{1} << 20}) {
       const Route first = all_reduce(facts(gpu, 4, bytes, DataType::bf16));
       for (const DataType type : kDataTypes) {
         for (const ReduceOp op : kReduceOps) {
