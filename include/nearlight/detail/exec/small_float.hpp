@@ -22,7 +22,7 @@ struct SmallFloat {
     const std::uint32_t tiny = as_bits(as_float(normal + (1u << 23)) - as_float(kRebias + (1u << 23)));
     std::uint32_t bits = magnitude < (1u << kMantissaBits) ? tiny : normal;
     if constexpr (kInfinity) {
-      if (magnitude >= kInf) bits = magnitude << kShift | 0x7f800000u;
+      if (magnitude >= kInfinityCode) bits = magnitude << kShift | 0x7f800000u;
     } else {
       if (magnitude == kNan) bits = 0x7fffffffu;
     }
@@ -48,8 +48,10 @@ struct SmallFloat {
   static constexpr std::uint32_t kRebias = std::uint32_t{127 - kBias} << 23;
   static constexpr std::uint32_t kUnit = std::uint32_t{127 + 1 - kBias + kShift} << 23;
   static constexpr std::uint32_t kNan = (1u << (kExponentBits + kMantissaBits)) - 1;  // all ones, no sign
-  static constexpr std::uint32_t kInf = ((1u << kExponentBits) - 1) << kMantissaBits;
-  static constexpr std::uint32_t kMost = !kInfinity ? kNan - 1 : kSaturate ? kInf - 1 : kInf;
+  static constexpr std::uint32_t kInfinityCode = ((1u << kExponentBits) - 1) << kMantissaBits;
+  static constexpr std::uint32_t kMost = !kInfinity  ? kNan - 1
+                                         : kSaturate ? kInfinityCode - 1
+                                                     : kInfinityCode;
   static_assert(kInfinity || kSaturate);
 };
 
