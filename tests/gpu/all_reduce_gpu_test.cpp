@@ -196,7 +196,7 @@ TEST_P(AllReduceGpu, RanksOfDifferentAlignment) {
       ++calls;
       group.run([&](Rank& rank) {
         const std::size_t offset = rank.rank % 2 == 0 ? 0 : 4;
-        CallOptions options;
+        runtime::CallOptions options;
         options.protocol = protocol;
         ASSERT_OK(rank.prepare_reduce_check(
             rank.work({DataType::f32, ReduceOp::sum, Values::general, count}, count, false, offset, offset),
@@ -222,7 +222,7 @@ TEST_P(AllReduceGpu, TheSentinelsBitsAsInput) {
           const std::uint64_t count = bytes / element_bytes(type);
           const Work work =
               rank.work({type, ReduceOp::sum, Values::general, 0}, count, false, offset, offset);
-          CallOptions options;
+          runtime::CallOptions options;
           options.protocol = Protocol::sentinel;
           ASSERT_CUDA(cudaMemsetAsync(const_cast<void*>(work.send), 0xff, bytes, rank.stream));
           ASSERT_CUDA(cudaMemsetAsync(work.recv, 0, bytes, rank.stream));
