@@ -36,12 +36,11 @@ Status CudaArguments::ask(const void* send, const void* recv, std::size_t bytes,
     NL_TRY(ask_pointer("the end of send", static_cast<const char*>(send) + bytes - 1));
     NL_TRY(ask_pointer("the end of recv", static_cast<const char*>(recv) + bytes - 1));
   }
-  NL_TRY(ask_stream(stream));
+  if (always_ || !seen(stream)) NL_TRY(ask_stream(stream));
   if (bytes != 0) {
     remember(send);
     remember(recv);
   }
-  remember(stream);
   return {};
 }
 
@@ -67,12 +66,20 @@ Status CudaArguments::ask_pointer(const char* name, const void* pointer) const {
                  device_);
 }
 
-Status CudaArguments::ask_stream(cudaStream_t stream) const {
+Status CudaArguments::ask_stream(cudaStream_t stream) {
   // The default streams are the current device's.
   if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return {};
+  // A stream that captures may not be asked, and asking would spoil the capture: the next call that does not
+  // asks.
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  NL_TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
+  if (capture != cudaStreamCaptureStatusNone) return {};
   int device = 0;
   NL_TRY_CUDA(cudaStreamGetDevice(stream, &device));
-  if (device == device_) return {};
+  if (device == device_) {
+    remember(stream);
+    return {};
+  }
   return failure(Code::invalid_argument, "stream (%p) is of device %d, this rank is on device %d",
                  static_cast<void*>(stream), device, device_);
 }

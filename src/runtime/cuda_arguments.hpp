@@ -12,8 +12,9 @@
 namespace nearlight::runtime {
 
 // CUDA is asked about a pointer or a stream when it is first seen, and in check mode always: what passed is
-// kept in a small table, so that a call with buffers that were used before asks nothing. The questions are
-// allowed while a stream captures. The rank's device must be current. One thread at a time.
+// kept in a small table, so that a call with buffers that were used before asks nothing. Pointers may be
+// asked about while a stream captures, the stream then may not: it is asked about by the first call that does
+// not capture. The rank's device must be current. One thread at a time.
 class CudaArguments {
  public:
   CudaArguments() = default;
@@ -43,7 +44,7 @@ class CudaArguments {
   // bytes 0: the stream alone.
   Status ask(const void* send, const void* recv, std::size_t bytes, cudaStream_t stream);
   Status ask_pointer(const char* name, const void* pointer) const;
-  Status ask_stream(cudaStream_t stream) const;
+  Status ask_stream(cudaStream_t stream);
 
   int device_ = 0;
   bool always_ = false;

@@ -110,6 +110,7 @@ TEST_F(CudaCalls, AfterTheFirstOnlyTheLaunchAndTwoQuestions) {
   Made first = kLaunchOnly;
   first["cudaPointerGetAttributes"] = 2;
   first["cudaStreamGetDevice"] = 1;
+  first["cudaStreamIsCapturing"] = 1;
   first["cudaThreadExchangeStreamCaptureMode"] = 2;
   EXPECT_EQ(fake_cuda::calls(), first);
   for (int i = 0; i < 3; ++i) {

@@ -175,8 +175,14 @@ cudaError_t cudaMemset2D(void* to, std::size_t pitch, int value, std::size_t wid
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return count("cudaStreamSynchronize"); }
 cudaError_t cudaDeviceSynchronize() { return count("cudaDeviceSynchronize"); }
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
+  // As CUDA does: the question spoils a capture.
+  if (of(stream)->capture != 0) return cudaErrorStreamCaptureUnsupported;
   *out = of(stream)->device;
   return count("cudaStreamGetDevice");
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = of(stream)->capture != 0 ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return count("cudaStreamIsCapturing");
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
   return count("cudaThreadExchangeStreamCaptureMode");

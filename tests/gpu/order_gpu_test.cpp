@@ -351,8 +351,7 @@ TEST_P(JoinedStreamsGpu, TwoStreamsJoinedByEvents) {
       ASSERT_CUDA(cudaStreamWaitEvent(stream, extra.event, 0));
       const Work work = random_work(rank, call);
       ASSERT_CUDA(prepare(work, stream));
-      ASSERT_OK(rank.comm->all_reduce(work.send, work.recv, work.count, work.pattern.type, work.pattern.op,
-                                      stream, random_options(call, work.pattern.type)));
+      ASSERT_OK(rank.all_reduce(work, random_options(call, work.pattern.type), stream));
       ASSERT_CUDA(check(work, rank.report, stream));
       ASSERT_CUDA(cudaEventRecord(extra.event, stream));
       group.keep_pace(call);

@@ -261,7 +261,8 @@ void play_c_api(const Self& self) {
         << nearlightGetLastError();
     for (const nearlightRedOp_t op : {nearlightSum, scaled}) {
       std::vector<float> values(kCount, static_cast<float>(self.job.rank + 1));
-      ASSERT_CUDA(cudaMemcpy(data, values.data(), kCount * sizeof(float), cudaMemcpyHostToDevice));
+      ASSERT_CUDA(
+          cudaMemcpyAsync(data, values.data(), kCount * sizeof(float), cudaMemcpyHostToDevice, stream));
       ASSERT_EQ(nearlightAllReduce(data, data, kCount, nearlightFloat32, op, comm, stream), nearlightSuccess)
           << nearlightGetLastError();
       ASSERT_CUDA(cudaStreamSynchronize(stream));

@@ -41,12 +41,13 @@ Work Rank::work(const Pattern& pattern, std::uint64_t count, bool in_place, std:
   return work;
 }
 
-Status Rank::all_reduce(const Work& work, const runtime::CallOptions& options) const {
+Status Rank::all_reduce(const Work& work, const runtime::CallOptions& options, cudaStream_t on) const {
   const DataType type = work.pattern.type;
   const std::uint64_t factor = factor_bits(type, work.rank);
   const Reduction reduction = work.pattern.op == ReduceOp::premul_sum ? Reduction::premul_sum(type, &factor)
                                                                       : Reduction(work.pattern.op);
-  return comm->all_reduce(work.send, work.recv, work.count, type, reduction, stream, options);
+  return comm->all_reduce(work.send, work.recv, work.count, type, reduction, on != nullptr ? on : stream,
+                          options);
 }
 
 Status Rank::prepare_reduce_check(const Work& work, const runtime::CallOptions& options) const {

@@ -49,7 +49,9 @@ struct Rank {
             std::size_t recv_offset = 0, std::uint32_t case_id = 0) const;
   // prepare, all_reduce, check, all on the rank's stream.
   Status prepare_reduce_check(const Work& work, const runtime::CallOptions& options = {}) const;
-  Status all_reduce(const Work& work, const runtime::CallOptions& options = {}) const;
+  // `on`: another stream than the rank's.
+  Status all_reduce(const Work& work, const runtime::CallOptions& options = {},
+                    cudaStream_t on = nullptr) const;
   // Waits for the stream, reads the report and empties it.
   Report wait_and_read() const;
 };
