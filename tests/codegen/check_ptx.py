@@ -310,7 +310,7 @@ def main():
     if args.self_test:
         sys.exit(1 if self_test(list(kernels.values())) else 0)
 
-    # Both protocols, all bounds of the number of ranks, all operators: else the names have changed and nothing is checked.
+    # All protocols, all bounds of the number of ranks, all operators: else the names have changed and nothing is checked.
     shapes = {(k.op, k.protocol, k.ranks, k.held) for k in kernels.values() if k.variant == "once"}
     wanted = [shape for shape in REGISTERS if args.ops != "any" or (shape[1] != 4 and shape[2] <= 1)]
     missing = [(op, *shape) for op in args.ops.split(",") for shape in wanted if (op, *shape) not in shapes]

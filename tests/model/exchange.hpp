@@ -44,7 +44,7 @@ struct Case {
   static constexpr std::uint32_t kInitialEpoch = 0;
   static constexpr unsigned kStepLimit = 20'000;  // longer executions count as stuck
   // What lies between two sessions beside the meeting of the lanes. The boundary of two kernels is at least a
-  // fence; only where sessions of both protocols alternate does the outcome depend on it.
+  // fence; only where the protocols alternate, or with packets, does the outcome depend on it.
   static void fence_between_sessions() {}
 };
 

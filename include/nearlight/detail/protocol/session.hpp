@@ -7,9 +7,9 @@
 //
 // [E3] Sessions of one region are ordered by the caller: all threads of the group have closed one before any
 // of them opens the next, and what they loaded and stored in it is done before that (on the GPU the boundary
-// between two kernels does it). Where nothing of the kind lies between two sessions, the lines of LL must
-// themselves release and acquire, as the CPU's do: else, after a session of LL, a peer could overwrite cells
-// of the session before that have not been read.
+// between two kernels does it). Where nothing of the kind lies between two sessions, LL's lines and the
+// sentinel's packets must themselves release and acquire, as the CPU's do: else, after a session of theirs, a
+// peer could overwrite cells of the session before that have not been read, or a packet before its reset.
 #pragma once
 
 #include <concepts>
