@@ -76,6 +76,7 @@ Plan matrix(int nranks) {
         if (!algorithm::has_own_code(type, op)) continue;     // see all_types()
         if (count == kMost && op != ReduceOp::sum) continue;  // the slow one once a type
         for (const auto& protocol : kProtocols) {
+          if (protocol && !algorithm::carries(*protocol, type)) continue;
           PlannedCall planned;
           planned.times = 2 + static_cast<int>(number % 2);
           planned.call = {type, op, count, protocol, {kValues[number % std::size(kValues)], number}};

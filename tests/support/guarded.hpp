@@ -22,7 +22,7 @@ class Guarded {
   bool whole() const;
 
   static constexpr std::size_t kBefore = 256;
-  static constexpr std::size_t kAfter = 256;  // the largest from_end
+  static constexpr std::size_t kAfter = 512;  // the largest from_end: 63 elements of 8 bytes
 
  private:
   std::byte* mapping_ = nullptr;
