@@ -5,7 +5,7 @@
 # One GoogleTest program nearlight_test_<name>; each of its test cases is a ctest entry with the labels
 # and the time limit (default 60 s) given.
 #   label tsan, asan  the program is also built and run under the tsan / asan-ubsan preset
-#   label asan_cli    as asan, in `./dev test --all` only: those that need the programs in cli/
+#   label asan_slow   as asan, in `./dev test --all` only: what takes long and has relatives under asan or tsan
 #   label slow        runs in `./dev test --all` only
 #   GPU               needs a GPU: skipped where CUDA is off, labelled gpu, carried in the GPU bundle
 #   RACECHECK         uses shared memory: the bundle also runs it under racecheck
