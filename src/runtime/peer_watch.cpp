@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,8 @@
 #include <vector>
 
 #include "base/unique_fd.hpp"
+
+#include "bootstrap/pidfd.hpp"
 
 namespace nearlight::runtime {
 
@@ -77,7 +78,7 @@ Result<std::unique_ptr<PeerWatch>> PeerWatch::start(std::span<const pid_t> proce
   std::vector<std::pair<int, pid_t>> peers;
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {
     if (static_cast<int>(rank) == own_rank) continue;
-    UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, processes[rank], 0)));
+    UniqueFd fd = bootstrap::open_pidfd(processes[rank]);
     if (!fd && errno == ESRCH) {
       return failure(Code::remote_error, "rank %zu: its process %d has ended", rank,
                      static_cast<int>(processes[rank]));
