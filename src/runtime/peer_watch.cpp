@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/unique_fd.hpp"
-
 #include "bootstrap/pidfd.hpp"
 
 namespace nearlight::runtime {

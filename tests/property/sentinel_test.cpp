@@ -1,4 +1,5 @@
 // The cell that stands for "not arrived": a NaN throughout, and what looks like it is sent as another NaN.
+#include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
 
 #include <gtest/gtest.h>
@@ -111,6 +112,31 @@ TEST(SentinelCell, IsNoResult) {
             }
           });
       EXPECT_EQ(problems, "");
+    }
+  }
+}
+
+// A rank whose addresses allow the kernel of one round has its groups begin every `held` packets; one whose
+// addresses do not takes its cut from sentinel_span(): it must be the same wherever that kernel may run.
+TEST(SentinelSpan, IsThatOfTheSingleRoundWhereThereIsOne) {
+  using algorithm::sentinel_span;
+  for (const std::uint32_t packets : {32u, 128u, 512u, 2048u}) {
+    for (const std::uint32_t groups : {1u, 2u, 9u, 64u}) {
+      for (const std::uint32_t held : {32u, 128u, 512u, 2048u}) {
+        const std::uint64_t most = std::uint64_t{groups} * held;
+        for (std::uint64_t vecs = most > 5000 ? most - 5000 : 1; vecs <= most + 2; ++vecs) {
+          const std::uint32_t span = sentinel_span(vecs, groups, held, packets);
+          ASSERT_LE(span, packets);
+          ASSERT_GE(span, 1u);
+          if (vecs <= most && held <= packets) {
+            ASSERT_EQ(span, held) << vecs << ' ' << groups;
+          }
+          // One round wherever the regions allow it.
+          if (vecs <= std::uint64_t{groups} * packets) {
+            ASSERT_GE(std::uint64_t{groups} * span, vecs);
+          }
+        }
+      }
     }
   }
 }
