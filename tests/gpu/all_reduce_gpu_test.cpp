@@ -21,12 +21,17 @@ using route::Protocol;
 
 enum class InPlace { none, all, by_rank };
 
+struct Offsets {
+  std::uint32_t send, recv;  // elements
+};
+
 // Equal on all ranks; what is one rank's own follows from case number and rank.
 struct Case {
   Pattern pattern;
   std::uint64_t count = 0;
   InPlace in_place = InPlace::none;
   bool aligned = true;
+  std::optional<Offsets> offsets;  // the same on every rank; without them each rank has its own
   runtime::CallOptions options;
 };
 
@@ -38,8 +43,9 @@ struct Own {
 Own own_part(const Case& one, std::uint32_t id, int rank) {
   const auto offset = [&](std::uint32_t salt) -> std::size_t {
     if (one.aligned) return 0;
-    // Multiples of the element's size below 16, and so every alignment.
     const std::uint32_t element = element_bytes(one.pattern.type);
+    if (one.offsets) return (salt == 1 ? one.offsets->send : one.offsets->recv) * element;
+    // Multiples of the element's size below 16, and so every alignment.
     return mixed(salt, static_cast<std::uint32_t>(rank), id) % (16 / element) * element;
   };
   const bool in_place =
@@ -152,6 +158,41 @@ TEST_P(AllReduceGpu, AllTypesAndOperators) {
         one.options.protocol = kProtocols[turn / 64 % std::size(kProtocols)];
         if (!carried(one.options.protocol, type)) one.options.protocol = Protocol::ll;
         cases.push_back(one);
+      }
+    }
+  }
+  run_cases(group, thinned(cases));
+}
+
+// Each type with each operator, count, offset and place, by the route and by one of the protocols in turn.
+class AllReduceProductGpu : public testing::TestWithParam<Setup> {};
+
+TEST_P(AllReduceProductGpu, TypesOperatorsCountsOffsetsAndPlaces) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  const struct {
+    std::optional<Offsets> offsets;
+    InPlace in_place;
+  } places[] = {
+      {Offsets{0, 0}, InPlace::none}, {Offsets{1, 1}, InPlace::none}, {Offsets{3, 0}, InPlace::none},
+      {Offsets{0, 1}, InPlace::none}, {std::nullopt, InPlace::none},  {Offsets{0, 0}, InPlace::all},
+      {Offsets{1, 0}, InPlace::all},  {std::nullopt, InPlace::all},   {std::nullopt, InPlace::by_rank}};
+  std::vector<Case> cases;
+  for (const DataType type : kDataTypes) {
+    for (const ReduceOp op : kReduceOps) {
+      for (const std::uint64_t count : kTypeCounts) {
+        for (const auto& place : places) {
+          const std::uint32_t turn = mixed(cases.size(), 5, count);
+          Case one;
+          one.pattern = {type, op, turn % 4 == 0 ? Values::special : Values::general, cases.size()};
+          one.count = count;
+          one.in_place = place.in_place;
+          one.aligned = false;
+          one.offsets = place.offsets;
+          cases.push_back(one);
+          one.options.protocol = algorithm::kProtocols[turn / 4 % std::size(algorithm::kProtocols)];
+          if (algorithm::carries(*one.options.protocol, type)) cases.push_back(one);
+        }
       }
     }
   }
@@ -368,6 +409,8 @@ TEST(AllReduceGpuChecks, FindWhatIsWrong) {
 
 INSTANTIATE_TEST_SUITE_P(OneGpu, AllReduceGpu, testing::ValuesIn(all_on_one_gpu()), setup_name);
 INSTANTIATE_TEST_SUITE_P(TwoGpus, AllReduceGpu, testing::ValuesIn(all_on_two_gpus()), setup_name);
+INSTANTIATE_TEST_SUITE_P(OneGpu, AllReduceProductGpu, testing::ValuesIn(some_on_one_gpu()), setup_name);
+INSTANTIATE_TEST_SUITE_P(TwoGpus, AllReduceProductGpu, testing::ValuesIn(some_on_two_gpus()), setup_name);
 
 }  // namespace
 }  // namespace nearlight::test

@@ -161,6 +161,42 @@ Plan all_types_large(int nranks) {
   return plan;
 }
 
+Plan product(int nranks, DataType type) {
+  constexpr std::uint64_t kCounts[] = {0, 1, 2, 3, 7, 31, 33, 255, 1023, 4099, 65537, (1u << 20) + 3};
+  // Elements; the last two places are another one on each rank.
+  constexpr Place kPlaces[] = {{.send = 0, .recv = 0},        {.send = 1, .recv = 1},
+                               {.send = 3, .recv = 0},        {.send = 0, .recv = 1},
+                               {.send = 0, .in_place = true}, {.send = 1, .in_place = true},
+                               {.send = 5, .recv = 7},        {.send = 11, .in_place = true}};
+  constexpr Values kValues[] = {Values::numbers, Values::special, Values::bits};
+  Plan plan;
+  plan.nranks = nranks;
+  plan.slots = plan.chunk_bytes = plan.packets = 0;  // the defaults
+  std::uint64_t number = static_cast<std::uint64_t>(type);
+  for (const ReduceOp op : kReduceOps) {
+    for (const std::uint64_t count : kCounts) {
+      for (const Place& place : kPlaces) {
+        PlannedCall planned;
+        planned.times = 1;
+        for (std::uint32_t rank = 0; rank < static_cast<std::uint32_t>(nranks); ++rank) {
+          planned.place.push_back(place);
+          if (place.send > 3) planned.place.back().send = (place.send + 3 * rank) % 16;
+          if (place.recv > 3) planned.place.back().recv = (place.recv + 5 * rank) % 16;
+        }
+        ++number;
+        planned.call = {
+            type, op, count / kSlowDown, std::nullopt, {kValues[number % std::size(kValues)], number}};
+        plan.calls.push_back(planned);
+        const route::Protocol protocol = algorithm::kProtocols[number / 3 % std::size(algorithm::kProtocols)];
+        if (!algorithm::carries(protocol, type)) continue;
+        planned.call.protocol = protocol;
+        plan.calls.push_back(planned);
+      }
+    }
+  }
+  return plan;
+}
+
 Plan tails(int nranks) {
   std::vector<std::uint64_t> bytes;
   for (std::uint64_t length = 2; length <= 66; length += 2) bytes.push_back(length);

@@ -35,6 +35,8 @@ Plan matrix(int nranks);
 Plan all_types(int nranks);
 // All of them with 65537 elements, and 2^20 + 3 of each type.
 Plan all_types_large(int nranks);
+// Each of them with each count, offset and place, by the route and by one of the protocols in turn.
+Plan product(int nranks, DataType type);
 // bf16 messages of every length around a few packs, vectors and rounds, and around powers of two.
 Plan tails(int nranks);
 // An odd number of elements in the millions.
