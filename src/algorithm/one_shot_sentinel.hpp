@@ -53,7 +53,8 @@ NL_FN exec::Vec reduce_vecs(const Math& math, const exec::Vec& own, const exec::
 NL_HOST_FN constexpr std::uint32_t sentinel_span(std::uint64_t vecs, std::uint32_t groups, std::uint32_t held,
                                                  std::uint32_t packets) {
   if (held <= packets && vecs <= std::uint64_t{groups} * held) return held;
-  const std::uint64_t even_share = (vecs + groups - 1) / groups;
+  // In whole runs of threads in lockstep (at most 32), see one_shot_sentinel_whole().
+  const std::uint64_t even_share = ((vecs + groups - 1) / groups + 31) / 32 * 32;
   return even_share < packets ? static_cast<std::uint32_t>(even_share) : packets;
 }
 
@@ -99,6 +100,75 @@ NL_FN void one_shot_sentinel(SessionT& session, Share share, std::uint32_t held,
     hooks.at(DelayPoint::after_read);
     session.end_epoch();
   }
+}
+
+// kLot packets of a thread, all in flight together: `first`, first + width, ... of a round that begins at
+// vector `base`.
+template <class Math, class Rewrite, int kMax, int kLot, class SessionT, class Bufs>
+NL_FN void sentinel_lot(SessionT& session, const Bufs& input, const Bufs& output, std::uint64_t base,
+                        std::uint32_t first, std::uint32_t width, std::uint32_t epoch, const Math& math) {
+  using exec::Vec;
+  using V = std::remove_cvref_t<decltype(session.view())>;
+  using S = typename V::Space;
+  using Cell = typename Rewrite::Cell;
+  const V& view = session.view();
+  const auto index = [&](int i) { return first + static_cast<std::uint32_t>(i) * width; };
+  const auto step = [&](int i) { return static_cast<std::uint64_t>(i) * width * sizeof(Vec); };
+  const char* const from = input.vec_place(base + first);
+  char* const to = output.vec_place(base + first);
+
+  Vec own[kLot], got[kLot][kMax - 1];
+  NL_UNROLL
+  for (int i = 0; i < kLot; ++i) own[i] = S::load_vec(from + step(i));
+  if (!session.failed()) {
+    NL_UNROLL
+    for (int i = 0; i < kLot; ++i) {
+      protocol::sentinel_broadcast<kMax>(view, index(i), rewritten<Rewrite>(own[i]), epoch);
+    }
+  }
+  session.wait_or_leave(
+      [&] {
+        bool all = true;
+        NL_UNROLL
+        for (int i = 0; i < kLot; ++i) {
+          all &= protocol::sentinel_try_gather<Cell, kMax>(view, index(i), epoch, got[i]);
+        }
+        return all;
+      },
+      protocol::SentinelMissing<Cell, V>{view, epoch, first, width, kLot});
+  NL_UNROLL
+  for (int i = 0; i < kLot; ++i) {
+    S::store_vec(to + step(i), reduce_vecs<kMax>(math, own[i], got[i], view.rank(), view.nranks()));
+    protocol::sentinel_reset<kMax>(view, index(i), epoch);
+  }
+}
+
+// Any message of whole vectors, at addresses that take them, in whole runs of threads in lockstep: a multiple
+// of 32 vectors, the group's threads and the region's packets likewise. A thread has kAtOnce packets in
+// flight to and from memory.
+template <class Math, class Rewrite, int kMax, int kAtOnce, class SessionT, class Bufs>
+NL_FN void one_shot_sentinel_whole(SessionT& session, Share share, std::uint32_t held, const Bufs& input,
+                                   const Bufs& output, const Math& math = {}) {
+  const auto lane = static_cast<std::uint32_t>(session.coop().thread_rank());
+  const auto width = static_cast<std::uint32_t>(session.coop().size());
+  const std::uint64_t vecs = input.vecs();
+  const std::uint32_t span = sentinel_span(vecs, share.count, width * held, session.view().packets());
+  for (std::uint64_t base = std::uint64_t{share.index} * span; base < vecs;
+       base += std::uint64_t{share.count} * span) {
+    const std::uint32_t here = vecs - base < span ? static_cast<std::uint32_t>(vecs - base) : span;
+    const std::uint32_t epoch = session.begin_epoch();
+    std::uint32_t first = lane;
+    const auto take = [&]<int kLot>(std::integral_constant<int, kLot>) {
+      for (; first + width * (kLot - 1) < here; first += width * kLot)
+        sentinel_lot<Math, Rewrite, kMax, kLot>(session, input, output, base, first, width, epoch, math);
+    };
+    take(std::integral_constant<int, kAtOnce>{});
+    if constexpr (kAtOnce > 2) take(std::integral_constant<int, 2>{});
+    if constexpr (kAtOnce > 1) take(std::integral_constant<int, 1>{});
+    session.note_resets();
+    session.end_epoch();
+  }
+  session.sync_while_in_flight();
 }
 
 // The message that fits one round of kHeld packets a thread, with both buffers in whole vectors throughout.

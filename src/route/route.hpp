@@ -41,7 +41,9 @@ inline constexpr std::size_t kGpuLlLimitBytes = 512 * 1024;  // sent by one rank
 // Likewise: from here on, to the first of the next limit and one round, packets without flags, for types that
 // have them.
 inline constexpr std::size_t kGpuSentinelFirstBytes = 16 * 1024;
-inline constexpr std::size_t kGpuSentinelLimitBytes = 2 * 1024 * 1024;
+inline constexpr std::size_t kGpuSentinelLimitBytes = 8 * 1024 * 1024;
+inline constexpr std::size_t kGpuSentinelAnyLimitBytes = 2 * 1024 * 1024;  // operator at run time
+inline constexpr std::uint32_t kGpuFewCtas = 64;
 
 Route all_reduce(const Facts& facts);
 // The same, with the protocol given by the caller. Code::invalid_argument, naming protocol: sentinel with a

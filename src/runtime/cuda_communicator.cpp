@@ -70,13 +70,19 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
   Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets};
   if (sizes.regions == 0) {
     // All CTAs of all ranks of a GPU must be resident together, with room for the caller's kernels: at most
-    // half the SMs.
-    sizes.regions = static_cast<std::uint32_t>(std::clamp(sms / (2 * per_gpu), 1, 64));
+    // half the SMs. A rank alone may take nearly all for its largest messages, with kernels of which two fit
+    // an SM.
+    sizes.regions = static_cast<std::uint32_t>(per_gpu == 1 ? std::clamp(sms - 4, 1, 128)
+                                                            : std::clamp(sms / (2 * per_gpu), 1, 64));
   }
   const auto nranks = static_cast<std::uint32_t>(places.size());
   if (sizes.slots == 0)
     sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
-  if (sizes.packets == 0) sizes.packets = std::max(512u, 4096 / nranks);
+  if (sizes.packets == 0) {
+    // What the route gives to the sentinel, in one round.
+    const std::size_t each = route::kGpuSentinelLimitBytes / std::max(1u, nranks - 1) / 16 / sizes.regions;
+    sizes.packets = std::max(512u, static_cast<std::uint32_t>(each + 511) / 512 * 512);
+  }
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
 }

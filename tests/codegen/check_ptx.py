@@ -24,10 +24,12 @@ REGISTERS = {
     ("ll", 8, 1): 64,
     ("simple", 2, 0): 128, ("simple", 4, 0): 128, ("simple", 8, 0): 128,
 }
-# Sentinel, for floats with sum: packets a thread holds, 0 for the kernel of any message.
+# Sentinel, for floats with sum: packets a thread holds, 0 for the kernel of any message, -1 for that of whole warps. Two of
+# those for large messages fit an SM: 512 threads of 64 registers.
 SENTINEL_REGISTERS = {
-    ("sentinel", 2, 1): 64, ("sentinel", 2, 2): 80, ("sentinel", 2, 4): 128,
-    ("sentinel", 4, 1): 96, ("sentinel", 8, 1): 128,
+    ("sentinel", 2, 1): 64, ("sentinel", 2, 2): 64, ("sentinel", 2, 4): 64,
+    ("sentinel", 4, 1): 64, ("sentinel", 8, 1): 64,
+    ("sentinel", 2, -1): 64, ("sentinel", 4, -1): 64, ("sentinel", 8, -1): 64,
     ("sentinel", 2, 0): 128, ("sentinel", 4, 0): 128, ("sentinel", 8, 0): 128,
 }
 ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that does not
@@ -45,7 +47,7 @@ ABORT_LOAD = "ld.relaxed.sys.global.u32"
 NAME = re.compile(r"all_reduce_one_shotI(?P<type>f|i|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)ELNS0_8ProtocolE"
                   r"(?P<protocol>\d)ELi(?P<held>\d)E(?:Lb(?P<one_round>\d)E)?LNS1_7VariantE(?P<variant>\d)E")
 SENTINEL_NAME = re.compile(r"all_reduce_sentinelI(?P<type>f|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E"
-                           r"Li(?P<held>\d)E")
+                           r"Li(?P<held>n?\d)E")
 # Those that take their operator at run time.
 ANY_NAME = re.compile(r"all_reduce_anyI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)E")
 TYPES = {"f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
@@ -59,7 +61,7 @@ class Kernel:
         given = match.groupdict()
         self.type, self.op = TYPES.get(given["type"], given["type"]), OPS.get(given.get("op"), "any")
         self.ranks, self.protocol = int(given["ranks"]), PROTOCOLS[int(given.get("protocol") or 2)]
-        self.held = int(given.get("held") or (1 if self.protocol == "ll" else 0))
+        self.held = int((given.get("held") or "").replace("n", "-") or (1 if self.protocol == "ll" else 0))
         self.variant = VARIANTS[int(given.get("variant") or 0)]
         self.one_round = given.get("one_round") == "1" or (self.protocol == "sentinel" and self.held > 0)
         self.has_loop = self.op == "any" or given.get("one_round") == "0"

@@ -19,7 +19,7 @@ Facts facts(bool gpu, int nranks, std::size_t bytes, DataType type = DataType::b
           .regions = 64,
           .slots = 2048,
           .cells = 4096,
-          .packets = 2048};
+          .packets = 8192};
 }
 
 // Powers of two and their neighbours up to the largest message there can be.
@@ -113,6 +113,10 @@ TEST(Route, TheLimitItselfIsStillSmall) {
   EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelFirstBytes)).protocol, Protocol::sentinel);
   EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelLimitBytes)).protocol, Protocol::sentinel);
   EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelLimitBytes + 2)).protocol, Protocol::simple);
+  Facts any = facts(true, 2, kGpuSentinelAnyLimitBytes, DataType::f64);
+  EXPECT_EQ(all_reduce(any).protocol, Protocol::sentinel);
+  ++any.count;
+  EXPECT_EQ(all_reduce(any).protocol, Protocol::simple);
   EXPECT_EQ(all_reduce(facts(true, 5, kGpuSentinelLimitBytes / 4)).protocol, Protocol::sentinel);
   EXPECT_EQ(all_reduce(facts(true, 5, kGpuSentinelLimitBytes / 4 + 2)).protocol, Protocol::simple);
   EXPECT_EQ(all_reduce(facts(true, 2, kGpuLlLimitBytes, DataType::i32)).protocol, Protocol::ll);
@@ -186,7 +190,7 @@ TEST(Route, SentinelIsRefusedForIntegers) {
 TEST(Route, TypesOfTheSameBytesTakeTheSameRoute) {
   for (const bool gpu : {false, true}) {
     for (const std::size_t bytes :
-         {std::size_t{8}, std::size_t{4096}, std::size_t{4104}, std::size_t{1} << 20}) {
+         {std::size_t{8}, std::size_t{4096}, std::size_t{4104}, std::size_t{1} << 19}) {
       for (const DataType type : kDataTypes) {
         const Route first =
             all_reduce(facts(gpu, 4, bytes, is_integer(type) ? DataType::i32 : DataType::bf16));

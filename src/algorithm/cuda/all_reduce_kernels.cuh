@@ -140,16 +140,24 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   }
 }
 
-// The same by packets that arrive without flags. A kernel of its own, so that nothing of it is in LL's.
-// kHeld: packets a thread holds, all in one round; 0: any message.
+// The same by packets that arrive without flags. Kernels of their own, so that nothing of it is in LL's.
+// kHeld: packets a thread holds, all in one round; kAnyLength: any message; kWholeWarps: any message of whole
+// vectors in whole warps.
+inline constexpr int kAnyLength = 0, kWholeWarps = -1;
+
+// With more than one packet a thread a CTA has kMaxThreads threads, a number that the addresses are then made
+// with. Two of these fit an SM: so two communicators, with large messages at the same time, do not keep each
+// other out.
 template <class T, ReduceOp op, int kMax, int kHeld>
-__global__ void __launch_bounds__(kMaxThreads, 1)
+__global__ void __launch_bounds__(kMaxThreads, kHeld == kAnyLength ? 1 : 2)
     all_reduce_sentinel(const __grid_constant__ AllReduceArgs args) {
   using Math = PackMath<CudaSpace, T, op>;
   using Bufs = Buffer<CudaSpace, T>;
+  using Rewrite = SentinelCell<T>;
+  constexpr bool kAnyWidth = kHeld == kAnyLength || kHeld == 1;
   const std::uint32_t cta = exec::cta_index();
   const Share share{cta, exec::cta_count()};
-  const exec::CtaCoop coop;
+  const std::conditional_t<kAnyWidth, exec::CtaCoop, exec::FixedCtaCoop<kMaxThreads>> coop;
   const auto region = region_of<kMax>(args, cta);
   const auto control = control_of(args);
   const Bufs input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
@@ -157,7 +165,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   exec::keep(state);
 
   if constexpr (kHeld > 0) {
-    const OneShotSentinel<Math, SentinelCell<T>, kMax, kHeld, Region<kMax>, Bufs> work(
+    const OneShotSentinel<Math, Rewrite, kMax, kHeld, Region<kMax>, Bufs> work(
         region, coop.thread_rank(), coop.size(), share, input, output);
     exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
     exec::allow_dependent_launch();
@@ -168,7 +176,12 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
     protocol::Session session(region, coop, *state, control, cta, args.collective);
-    one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, share, args.held, input, output, NoDelay{});
+    if constexpr (kHeld == kWholeWarps) {
+      constexpr int kAtOnce = kMax <= 2 ? 4 : 1;  // bounded by the registers
+      one_shot_sentinel_whole<Math, Rewrite, kMax, kAtOnce>(session, share, args.held, input, output);
+    } else {
+      one_shot_sentinel<Math, Rewrite, kMax>(session, share, args.held, input, output, NoDelay{});
+    }
     session.close();
   }
 }
@@ -183,6 +196,7 @@ struct Pick {
   std::uint32_t held;
   bool fast;
   Variant variant;
+  bool whole = false;  // sentinel: kWholeWarps, where there is nothing faster
 };
 
 // null when there is no such kernel (a held count that the number of ranks does not allow; sentinel with
@@ -191,7 +205,8 @@ template <class T, ReduceOp op, int kMax, Variant variant>
 Kernel pick_shape(const Pick& pick) {
   if (pick.protocol == Protocol::sentinel) {
     if constexpr (kHasSentinel<T> && op == ReduceOp::sum && variant == Variant::once) {
-      if (!pick.fast) return all_reduce_sentinel<T, op, kMax, 0>;
+      if (!pick.fast && pick.whole) return all_reduce_sentinel<T, op, kMax, kWholeWarps>;
+      if (!pick.fast) return all_reduce_sentinel<T, op, kMax, kAnyLength>;
       if (pick.held == 1) return all_reduce_sentinel<T, op, kMax, 1>;
       if constexpr (kMax == 2) {
         if (pick.held == 2) return all_reduce_sentinel<T, op, kMax, 2>;

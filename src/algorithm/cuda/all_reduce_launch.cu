@@ -76,9 +76,12 @@ Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t
                          units - before_last_cta > shape.threads - 32;
   const bool has_places = shape.protocol != Protocol::sentinel || shape.threads * shape.held <= args.packets;
   const bool all_full = units == std::uint64_t{shape.grid} * shape.threads * shape.held;
-  const bool fast = has_places && (bytes | places) % unit == 0 && (shape.held == 1 ? none_idle : all_full);
+  const bool wide = shape.threads == kMaxThreads;
+  const bool fits = (bytes | places) % unit == 0;
+  const bool fast = has_places && fits && (shape.held == 1 ? none_idle : all_full && wide);
+  const bool whole = wide && fits && units % 32 == 0 && args.packets % 32 == 0;
   const Kernel kernel =
-      pick_kernel(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant});
+      pick_kernel(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant, whole});
   if (kernel == nullptr) {
     return failure(Code::invalid_argument, "no kernel for %s %s, %s, %u packs a thread, %d ranks%s",
                    name_of(shape.type), name_of(shape.op), name_of(shape.protocol), shape.held, args.nranks,
@@ -111,6 +114,7 @@ Status preload() {
             NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::simple, 0, fast, variant})));
             for (const std::uint32_t held : {1u, 2u, 4u}) {
               NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::sentinel, held, fast, variant})));
+              NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::sentinel, held, fast, variant, true})));
               NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::ll, held, fast, variant})));
             }
           }

@@ -239,6 +239,16 @@ struct CtaCoop {
   NL_FN bool sync_any(bool mine) { return __syncthreads_or(mine) != 0; }
 };
 
+// The whole thread block, of a number of threads that is known at compile time: more than a warp.
+template <int kThreads>
+struct FixedCtaCoop {
+  static_assert(kThreads > 32);
+  NL_FN int thread_rank() const { return static_cast<int>(threadIdx.x); }
+  static NL_FN constexpr int size() { return kThreads; }
+  NL_FN void sync() { __syncthreads(); }
+  NL_FN bool sync_any(bool mine) { return __syncthreads_or(mine) != 0; }
+};
+
 NL_FN std::uint32_t cta_index() { return blockIdx.x; }
 NL_FN std::uint32_t cta_count() { return gridDim.x; }
 // The SM this thread runs on.
