@@ -167,15 +167,22 @@ TEST(ApiCommunicator, AMissingRankIsATimeoutThatNamesIt) {
 
 TEST(ApiCommunicator, AbortEndsACallOfAnotherThread) {
   HostGroup group(2);
-  std::atomic<bool> inside{false};
   std::thread waiting([&] {
     float value = 1;
-    inside = true;
-    expect_error(nearlightAllReduce(&value, &value, 1, nearlightFloat32, nearlightSum, group[0], nullptr),
-                 nearlightAborted, {"rank 0"});
+    nearlightResult_t result;
+    do {  // refused while the call below is just being made
+      result = nearlightAllReduce(&value, &value, 1, nearlightFloat32, nearlightSum, group[0], nullptr);
+    } while (result == nearlightInvalidUsage);
+    expect_error(result, nearlightAborted, {"rank 0"});
   });
-  while (!inside) std::this_thread::yield();
-  std::this_thread::sleep_for(20ms);
+  // A call that never begins: it names its argument until the other thread is inside, where that one stays,
+  // as rank 1 never calls.
+  EXPECT_TRUE(wait_until(
+      [&] {
+        return nearlightAllReduce(nullptr, nullptr, 1, nearlightFloat32, nearlightSum, group[0], nullptr) ==
+               nearlightInvalidUsage;
+      },
+      60s));
   // Queries are answered while the call waits; a second call and the end are refused.
   int rank = -1;
   EXPECT_EQ(nearlightCommRank(group[0], &rank), nearlightSuccess);
