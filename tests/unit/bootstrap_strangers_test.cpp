@@ -309,6 +309,7 @@ TEST(Strangers, AGuestThatFallsSilentIsNamedAtTheDeadline) {
   say(guest, hello(1, 2, key).bytes());
   rank.join();
   expect_failed(zero, Code::timeout, {"rank(s) 1 came and then fell silent"});
+  EXPECT_EQ(zero.status().text().find("in time"), std::string::npos) << zero.status().text();
 }
 
 // ---- processes that are killed in the middle
