@@ -2,12 +2,22 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cinttypes>
 #include <limits>
 
 namespace nearlight::bench {
 
 namespace {
+// The samples of all ranks are held in memory.
+constexpr std::uint64_t kMostSamples = 10'000'000, kMostFactor = 1'048'576;
+
 constexpr std::string_view kPeers[] = {"nccl", "nccl_sym", "openmpi"};
+
+// What was typed as a negative number is a very large one here.
+Status check_number(const char* flag, std::uint64_t number, std::uint64_t lowest, std::uint64_t highest) {
+  if (number >= lowest && number <= highest) return {};
+  return failure(Code::invalid_argument, "%s must be from %" PRIu64 " to %" PRIu64, flag, lowest, highest);
+}
 
 bool mpi_has(DataType type) { return is_integer(type) || type == DataType::f32 || type == DataType::f64; }
 }  // namespace
@@ -118,9 +128,10 @@ Status validate(const BenchOptions& options) {
   }
   if (options.min_bytes == 0) return bad("-b must be at least 1");
   if (options.min_bytes > options.max_bytes) return bad("-b is larger than -e");
-  if (options.step_factor == 1) return bad("-f must be at least 2");
-  if (options.samples && *options.samples == 0) return bad("-n must be at least 1");
-  if (options.rounds == 0) return bad("--rounds must be at least 1");
+  if (options.step_bytes == 0) NL_TRY(check_number("-f", options.step_factor, 2, kMostFactor));
+  NL_TRY(check_number("-n (or -G)", options.samples.value_or(1), 1, kMostSamples));
+  NL_TRY(check_number("-w", options.warmup, 0, kMostSamples));
+  NL_TRY(check_number("--rounds", options.rounds, 1, kMostSamples));
   if (options.chain && (*options.chain < 1 || *options.chain > 100'000))
     return bad("-m must be from 1 to 100000");
   if (options.gpus && *options.gpus < 1) return bad("-g must be at least 1");
