@@ -16,7 +16,7 @@ namespace {
 
 using bench::BenchOptions;
 
-constexpr std::string_view kCommands[] = {"sol", "bench", "compare", "info", "demo"};
+constexpr std::string_view kCommands[] = {"sol", "bench", "compare", "report", "info", "demo"};
 
 // An option whose text is turned into a value by `parse`, a function that returns a Result, an optional or a
 // plain value.
@@ -179,6 +179,24 @@ void describe_compare(CLI::App& app, CompareOptions& options) {
       "compare, 4 something became slower.");
 }
 
+void describe_report(CLI::App& app, report::ReportOptions& options) {
+  app.add_option("files", options.paths, "result files (bench --json)")->required()->type_name("FILE.json");
+  app.add_option("-o,--output", options.out, "the page to write")->required()->type_name("OUT.html");
+  app.footer(
+      "Latency against size, ratio to the limit and percentiles of every implementation, with machine and "
+      "command;\n"
+      "what several files have measured alike, in one plot too. The page holds all it needs: no scripts, "
+      "nothing "
+      "from\n"
+      "the network.\n"
+      "\n"
+      "Examples:\n"
+      "  nearlight bench all_reduce --json run.json\n"
+      "  nearlight report run.json -o run.html\n"
+      "\n"
+      "Exit status: 0, or 2 for bad arguments or files, 1 when the page cannot be written.");
+}
+
 void describe_demo(CLI::App& app, DemoOptions& options) {
   app.add_option("--workload", options.workload, "a built-in name or a JSON file [llama-3.1-70b]");
   app.add_option("--ranks", options.ranks, "ranks the model is split over [by what this machine has]")
@@ -222,7 +240,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   if (!arguments.empty() && !arguments[0].starts_with('-') &&
       std::find(std::begin(kCommands), std::end(kCommands), arguments[0]) == std::end(kCommands)) {
     return failure(Code::invalid_argument,
-                   "there is no command '%s'; known are sol, bench, compare, info and demo",
+                   "there is no command '%s'; known are sol, bench, compare, report, info and demo",
                    arguments[0].c_str());
   }
 
@@ -230,6 +248,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
                "nearlight");
   BenchOptions bench_options;
   CompareOptions compare_options;
+  report::ReportOptions report_options;
   DemoOptions demo_options;
   InfoOptions info_options;
   app.require_subcommand(1);
@@ -239,6 +258,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   CLI::App* bench =
       app.add_subcommand("bench", "time collectives against peers and against the limits of this machine");
   CLI::App* compare = app.add_subcommand("compare", "two result files: what became slower, what faster");
+  CLI::App* report = app.add_subcommand("report", "result files as one HTML page with plots");
   CLI::App* info =
       app.add_subcommand("info", "what was built, what this machine offers, what would be chosen");
   CLI::App* demo =
@@ -252,6 +272,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
       "`nearlight COMMAND --help` tells more about each.");
   describe_bench(*bench, bench_options);
   describe_compare(*compare, compare_options);
+  describe_report(*report, report_options);
   describe_info(*info, info_options);
   describe_demo(*demo, demo_options);
 
@@ -266,6 +287,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   }
 
   if (compare->parsed()) return Invocation(compare_options);
+  if (report->parsed()) return Invocation(report_options);
   if (info->parsed()) return Invocation(info_options);
   if (demo->parsed()) {
     demo_options.arguments = arguments;

@@ -10,6 +10,7 @@
 #include "cli/compare.hpp"
 #include "cli/demo_command.hpp"
 #include "cli/info_command.hpp"
+#include "cli/report/report.hpp"
 
 namespace nearlight::cli {
 
@@ -22,8 +23,8 @@ struct SolArguments {
   std::vector<std::string> arguments;
 };
 
-using Invocation =
-    std::variant<PrintText, SolArguments, bench::BenchOptions, CompareOptions, InfoOptions, DemoOptions>;
+using Invocation = std::variant<PrintText, SolArguments, bench::BenchOptions, CompareOptions,
+                                report::ReportOptions, InfoOptions, DemoOptions>;
 
 // `arguments`: those after the program's name. Errors are Code::invalid_argument and name the flag.
 Result<Invocation> parse_command_line(const std::vector<std::string>& arguments);

@@ -26,7 +26,7 @@ class Timer {
   virtual std::optional<double> cpu_us() const { return std::nullopt; }
 };
 
-// Nanoseconds this thread has run so far. A reading is a system call of some 200 ns: not for inside a sample.
+// Nanoseconds this thread has run so far. A reading is a system call: not for inside a sample.
 std::uint64_t thread_cpu_ns();
 
 class Place {

@@ -1,4 +1,4 @@
-// `nearlight compare` and `bench --compare` as a user runs them.
+// `nearlight compare`, `bench --compare` and `report` as a user runs them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +7,9 @@
 
 #include "cli/exit_code.hpp"
 #include "cli/results.hpp"
+#include "cli/text_file.hpp"
 #include "tests/cli/run_program.hpp"
+#include "tests/support/sample_results.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -69,6 +71,31 @@ TEST(Compare, ABadFileIsNamedBeforeAnythingIsMeasured) {
   const Ran none = run_program("compare /nonexistent/a.json /nonexistent/a.json");
   EXPECT_EQ(none.exit_code, cli::kExitUsage);
   EXPECT_THAT(none.err, HasSubstr("/nonexistent/a.json"));
+}
+
+TEST(Report, WritesOnePageAndKeepsTheResults) {
+  const std::string results = temporary_path("report.json"), page = temporary_path("report.html");
+  ASSERT_TRUE(cli::write_results(sample_results(), results).ok());
+  const Ran ran = run_program("report '" + results + "' '" + results + "' -o '" + page + "'");
+  EXPECT_EQ(ran.exit_code, cli::kExitOk) << ran.err;
+  const auto text = cli::read_text_file(page);
+  ASSERT_TRUE(text.ok());
+  EXPECT_THAT(text.value(), HasSubstr("report.json (2)</h2>"));
+  unlink(page.c_str());
+
+  const Ran itself = run_program("report '" + results + "' -o '" + results + "'");
+  EXPECT_EQ(itself.exit_code, cli::kExitUsage);
+  EXPECT_THAT(itself.err, HasSubstr("-o: "));
+  EXPECT_TRUE(cli::read_results(results).ok());
+  const Ran nowhere = run_program("report '" + results + "' -o /nonexistent/page.html");
+  EXPECT_EQ(nowhere.exit_code, cli::kExitWrong);
+  EXPECT_THAT(nowhere.err, HasSubstr("/nonexistent/page.html"));
+  std::ofstream(results) << "{\"schema\": 2}";
+  const Ran bad = run_program("report '" + results + "' -o '" + page + "'");
+  EXPECT_EQ(bad.exit_code, cli::kExitUsage);
+  EXPECT_THAT(bad.err, HasSubstr("report.json: "));
+  EXPECT_NE(access(page.c_str(), F_OK), 0);
+  unlink(results.c_str());
 }
 
 }  // namespace
