@@ -31,7 +31,7 @@ using HostMemory = probe::Owned<void*, cudaFreeHost>;
 
 // Calls whose CPU time is taken together: few enough for a stream's queue, which a call waits for when it is
 // full.
-constexpr int kCpuCalls = 64;
+constexpr int kCpuCalls = 32;
 
 // Polls, since cudaStreamSynchronize has no limit.
 Status wait_for(cudaStream_t stream, const Limits& limits) {
