@@ -6,6 +6,8 @@
 namespace nearlight::algorithm {
 
 enum class Algorithm { copy, one_shot };
+// Those that several ranks can be told to take; one rank copies.
+inline constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot};
 enum class Protocol { ll, simple, sentinel };
 inline constexpr Protocol kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel};
 

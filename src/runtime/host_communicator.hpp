@@ -28,6 +28,8 @@ class HostCommunicator final : public Communicator {
                     Stream stream, const CallOptions& options) override;
   Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
+  Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
+                                          const CallOptions& options) const override;
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;

@@ -17,7 +17,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 REFERENCE = os.path.join(ROOT, "docs", "reference")
-HELP = ["--help", "sol --help", "bench --help", "info --help", "demo --help"]
+HELP = ["--help", "sol --help", "bench --help", "compare --help", "report --help", "info --help", "demo --help"]
 
 
 def read(*parts):
@@ -29,7 +29,7 @@ def read(*parts):
 
 def cli_page(output_of):
     page = ("# The program\n\nMade from the program's own help by `tests/docs/check_docs.py`; a test compares the two. "
-            "What it means when the\nprogram ends with 0, 1, 2 or 3 is in [errors.md](errors.md).\n")
+            "What it means when the\nprogram ends with 0 to 4 is in [errors.md](errors.md).\n")
     for arguments in HELP:
         page += "\n## nearlight %s\n\n```text\n%s\n```\n" % (arguments, output_of(arguments).strip("\n"))
     return page
