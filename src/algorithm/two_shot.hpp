@@ -137,13 +137,7 @@ NL_HOST_FN constexpr Range even_part(std::uint64_t total, std::uint64_t parts, s
   return {each * index + (index < left ? index : left), each + (index < left ? 1 : 0)};
 }
 
-// Whether a message of `units` can be cut so that every rank owns something of every round, with `slots` a
-// source: contributions and results have half of them each.
-NL_HOST_FN constexpr bool two_shot_fits(std::uint64_t units, int nranks, std::uint32_t slots) {
-  return units >= static_cast<std::uint64_t>(nranks) && slots >= 4;
-}
-
-// Any message that fits (see above), any number of threads.
+// Any message that can be cut (route::two_shot_fits), any number of threads.
 template <class Units, int kMax, class SessionT, class In, class Out, class Hooks, class Math>
 NL_FN void two_shot(SessionT& session, Share share, const In& input, const Out& output, const Hooks& hooks,
                     const Math& math) {

@@ -91,7 +91,56 @@ Route simple_on_gpu(const Facts& facts) {
   return route;
 }
 
+// Slots a source, in units of the protocol.
+std::size_t unit_bytes(Protocol protocol) { return protocol == Protocol::ll ? kPackBytes : kPacketBytes; }
+std::uint32_t slots_of(const Facts& facts, Protocol protocol) {
+  return protocol == Protocol::ll ? facts.slots : facts.packets;
+}
+
+Route two_shot(const Facts& facts, Protocol protocol) {
+  Route route;
+  if (!facts.gpu) {
+    route = on_cpu(facts);
+  } else if (protocol == Protocol::ll) {
+    route = ll_on_gpu(facts);
+  } else {
+    route = sentinel_on_gpu(facts);
+  }
+  if (facts.gpu) {
+    // One unit in flight a thread.
+    const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
+    const bool large = units > std::size_t{kGpuFewCtas} * 512 * 4;
+    route.threads = std::min<std::uint32_t>(route.threads, slots_of(facts, protocol) / 32 * 32);
+    route.grid = up_to(ceil_div(units, route.threads), large ? facts.regions : few_regions(facts));
+    route.held = 1;
+  }
+  route.algorithm = Algorithm::two_shot;
+  route.protocol = protocol;
+  route.reason = "more than two ranks: each reduces its part, so that less is sent";
+  return route;
+}
+
+// Whether two-shot is expected to be faster than one-shot (and, with LL, than simple).
+bool two_shot_pays(const Facts& facts, Protocol protocol) {
+  const auto n = static_cast<std::size_t>(facts.nranks);
+  if (n < 3 || !two_shot_fits(facts, protocol)) return false;
+  // One-shot sends (n-1) M, two-shot 2 (n-1)/n M; with LL twice that.
+  const std::size_t first = kGpuTwoShotGainBytes * n / ((n - 1) * (n - 2));
+  const std::size_t round =
+      std::size_t{few_regions(facts)} * (slots_of(facts, protocol) / 2) * n * unit_bytes(protocol);
+  const std::size_t bytes = bytes_of(facts);
+  // Simple, LL's successor, sends (n-1) M: from four ranks on no less than two-shot with LL.
+  if (protocol == Protocol::ll) return n >= 4 && bytes >= first / 2 && bytes <= round;
+  const bool own = facts.op == ReduceOp::sum && algorithm::has_own_code(facts.type, facts.op);
+  return bytes >= first && bytes <= (own ? kGpuSentinelLimitBytes : kGpuSentinelAnyLimitBytes);
+}
+
 }  // namespace
+
+bool two_shot_fits(const Facts& facts, Protocol protocol) {
+  const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
+  return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= (facts.gpu ? 32 : 4);
+}
 
 Route all_reduce(const Facts& facts) {
   if (facts.nranks == 1) {
@@ -102,6 +151,10 @@ Route all_reduce(const Facts& facts) {
     return route;
   }
   if (!facts.gpu) return on_cpu(facts);
+  if (facts.two_shot) {
+    const Protocol protocol = algorithm::has_sentinel(facts.type) ? Protocol::sentinel : Protocol::ll;
+    if (two_shot_pays(facts, protocol)) return two_shot(facts, protocol);
+  }
   // Divided rather than multiplied: the bytes times the other ranks may be more than a size can say.
   const auto others = static_cast<std::size_t>(facts.nranks - 1);
   const std::size_t bytes = bytes_of(facts);
@@ -127,6 +180,19 @@ Result<Route> forced(const Facts& facts, Protocol protocol) {
   route.protocol = protocol;
   route.reason = "the caller asked for this protocol";
   return route;
+}
+
+Result<Route> forced_two_shot(const Facts& facts, Protocol protocol) {
+  if (!facts.two_shot)
+    return failure(Code::unsupported, "algorithm: there is no two_shot for this kind of call");
+  if (!algorithm::go_together(Algorithm::two_shot, protocol)) {
+    return failure(Code::invalid_argument, "protocol: two_shot goes with ll or sentinel, not with %s",
+                   name_of(protocol));
+  }
+  NL_TRY_ASSIGN(Route one_shot, forced(facts, protocol));
+  one_shot.reason = "too small for two_shot, which the caller asked for: not every rank would own a part";
+  if (!two_shot_fits(facts, protocol)) return one_shot;
+  return two_shot(facts, protocol);
 }
 
 }  // namespace nearlight::route

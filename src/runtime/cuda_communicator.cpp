@@ -81,7 +81,8 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
     sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
   if (sizes.packets == 0) {
     // What the route gives to the sentinel, in one round.
-    const std::size_t each = route::kGpuSentinelLimitBytes / std::max(1u, nranks - 1) / 16 / sizes.regions;
+    const std::size_t all = route::kGpuSentinelLimitBytes / 16 / sizes.regions;
+    const std::size_t each = nranks <= 2 ? all : all * 2 / nranks;  // two-shot: two halves for a part each
     sizes.packets = std::max(512u, static_cast<std::uint32_t>(each + 511) / 512 * 512);
   }
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
@@ -183,6 +184,7 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
                      in_a_loop ? "with a loop of operations" : "with delays");
     }
     facts.packets = 0;
+    facts.two_shot = false;
   }
   NL_TRY_ASSIGN(route::Route route, route_of_call(facts, options));
   route.held = options.delay_point != 0 ? 1 : std::max(1u, route.held);
@@ -218,7 +220,8 @@ Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t coun
                                                                 const CallOptions& options,
                                                                 bool in_a_loop) const {
   NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op, options, in_a_loop));
-  algorithm::cuda::LaunchShape shape{type, op, route.protocol, route.held, route.grid, route.threads};
+  algorithm::cuda::LaunchShape shape{type,       op,         route.algorithm, route.protocol,
+                                     route.held, route.grid, route.threads};
   shape.delayed = options.delay_point != 0;
   return shape;
 }

@@ -122,6 +122,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
       .collective = static_cast<std::uint32_t>(Collective::all_reduce),
       .type = type,
       .op = op.op,
+      .algorithm = route.algorithm,
       .protocol = route.protocol,
       .send = send,
       .recv = recv,
