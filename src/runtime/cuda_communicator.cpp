@@ -78,7 +78,7 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
   }
   const auto nranks = static_cast<std::uint32_t>(places.size());
   if (sizes.slots == 0)
-    sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
+    sizes.slots = algorithm::cuda::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
   if (sizes.packets == 0) {
     // What the route gives to the sentinel, in one round.
     const std::size_t all = route::kGpuSentinelLimitBytes / 16 / sizes.regions;
