@@ -105,15 +105,16 @@ InfoFacts gather_info() {
   std::string types, ops;
   for (const DataType type : kDataTypes) types += (types.empty() ? "" : ", ") + std::string(name_of(type));
   for (const ReduceOp op : kReduceOps) ops += (ops.empty() ? "" : ", ") + std::string(name_of(op));
-  facts.limits = {{"ranks", "1 to " + std::to_string(bench::kMaxRanks)},
-                  {"collectives", "all_reduce"},
-                  {"types", types},
-                  {"operators", ops},
-                  {"elements", "any count, any alignment to the element"},
-                  {"one wait", std::to_string(variables::kTimeoutMs.unset / 1000) + " s unless set (" +
-                                   variables::kTimeoutMs.name + ", or per communicator)"},
-                  {"LL on a CPU up to", std::to_string(route::kHostLlLimitBytes) + " bytes"},
-                  {"LL on a GPU up to", std::to_string(route::kGpuLlLimitBytes) + " bytes sent by a rank"}};
+  facts.limits = {
+      {"ranks", "1 to " + std::to_string(bench::kMaxRanks)},
+      {"collectives", "all_reduce"},
+      {"types", types},
+      {"operators", ops},
+      {"elements", "any count, any alignment to the element"},
+      {"one wait", std::to_string(variables::kTimeoutMs.unset / 1000) + " s unless set (" +
+                       variables::kTimeoutMs.name + ", or per communicator)"},
+      {"LL on a CPU up to", std::to_string(route::kCpuTable.ll_limit_bytes) + " bytes"},
+      {"LL on a GPU up to", std::to_string(route::kH200Table.ll_limit_bytes) + " bytes sent by a rank"}};
   return facts;
 }
 

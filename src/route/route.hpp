@@ -7,6 +7,7 @@
 #include "algorithm/kinds.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
+#include "route/table.hpp"
 
 namespace nearlight::route {
 
@@ -20,10 +21,11 @@ struct Facts {
   std::size_t count = 0;
   DataType type = DataType::f32;
   ReduceOp op = ReduceOp::sum;
-  std::uint32_t regions = 1;  // the largest grid
-  std::uint32_t slots = 1;    // LL slots a region
-  std::uint32_t cells = 1;    // 16-byte cells of a simple chunk
-  std::uint32_t packets = 0;  // 16-byte packets of a sentinel round
+  std::uint32_t regions = 1;     // the largest grid
+  std::uint32_t slots = 1;       // LL slots a region
+  std::uint32_t cells = 1;       // 16-byte cells of a simple chunk
+  std::uint32_t packets = 0;     // 16-byte packets of a sentinel round
+  const Table* table = nullptr;  // null: kH200Table, kCpuTable
 };
 
 struct Route {
@@ -34,16 +36,6 @@ struct Route {
   std::uint32_t held = 0;     // packs (LL) or packets (sentinel) a thread holds in registers
   const char* reason = "";    // one line for a person; static storage
 };
-
-// Up to these sizes LL is taken: measured crossovers, see docs/dev/lab.md.
-inline constexpr std::size_t kHostLlLimitBytes = 32;         // of the message
-inline constexpr std::size_t kGpuLlLimitBytes = 512 * 1024;  // sent by one rank: message times other ranks
-// Likewise: from here on, to the first of the next limit and one round, packets without flags, for types that
-// have them.
-inline constexpr std::size_t kGpuSentinelFirstBytes = 16 * 1024;
-inline constexpr std::size_t kGpuSentinelLimitBytes = 8 * 1024 * 1024;
-inline constexpr std::size_t kGpuSentinelAnyLimitBytes = 2 * 1024 * 1024;  // operator at run time
-inline constexpr std::uint32_t kGpuFewCtas = 64;
 
 Route all_reduce(const Facts& facts);
 // The same, with the protocol given by the caller. Code::invalid_argument, naming protocol: sentinel with a

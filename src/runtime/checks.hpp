@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 #include <nearlight/detail/protocol/fault.hpp>
 #include "base/exchange.hpp"
@@ -37,6 +38,9 @@ Result<Settings> settings_of(const Options& options);
 // the rank.
 Status check_options_agree(Exchange& exchange, const Options& options, const Settings& settings,
                            Deadline deadline);
+
+// Packets of a region, at most.
+inline constexpr std::uint32_t kMostPackets = 1u << 20;
 
 // Checks the sizes themselves (multiples, limits).
 Status check_options(const Options& options);

@@ -20,6 +20,7 @@ struct Place {
   int device;
   int sms;
   char uuid[16];
+  char name[256];
 };
 
 struct Sizes {
@@ -34,8 +35,10 @@ Result<Place> look_at(int device) {
   }
   cudaDeviceProp properties{};
   NL_TRY_CUDA(cudaGetDeviceProperties(&properties, device));
-  Place place{device, properties.multiProcessorCount, {}};
+  Place place{device, properties.multiProcessorCount, {}, {}};
   std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), place.uuid);
+  std::copy(std::begin(properties.name), std::end(properties.name), place.name);
+  place.name[sizeof place.name - 1] = '\0';
   return place;
 }
 
@@ -63,8 +66,17 @@ Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone) {
   return most;
 }
 
+// The GPU that all ranks have, else "".
+std::string common_gpu(const std::vector<Place>& places) {
+  const std::string name = places[0].name;
+  const bool all =
+      std::all_of(places.begin(), places.end(), [&name](const Place& place) { return name == place.name; });
+  return all ? name : "";
+}
+
 // Sizes that the caller did not give, the same on all ranks because they follow from what all ranks know.
-Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu) {
+Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu,
+                   const route::Table& table) {
   int sms = places[0].sms;
   for (const Place& place : places) sms = std::min(sms, place.sms);
   Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets};
@@ -80,8 +92,10 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
     sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
   if (sizes.packets == 0) {
     // What the route gives to the sentinel, in one round.
-    const std::size_t each = route::kGpuSentinelLimitBytes / std::max(1u, nranks - 1) / 16 / sizes.regions;
-    sizes.packets = std::max(512u, static_cast<std::uint32_t>(each + 511) / 512 * 512);
+    const std::size_t limit = std::max(table.sentinel_limit_bytes, table.sentinel_any_limit_bytes);
+    const std::size_t each = limit / std::max(1u, nranks - 1) / 16 / sizes.regions;
+    sizes.packets =
+        std::clamp(static_cast<std::uint32_t>(each + 511) / 512 * 512, 512u, kMostPackets / 512 * 512);
   }
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
@@ -105,7 +119,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
   NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
   NL_TRY_ASSIGN(const int per_gpu, ranks_per_gpu(places, one_rank_per_gpu));
-  const Sizes sizes = choose_sizes(options, places, per_gpu);
+  const route::Table table = route::shipped_table({true, common_gpu(places), nranks});
+  const Sizes sizes = choose_sizes(options, places, per_gpu, table);
 
   const DeviceGuard guard(device);
   std::unique_ptr<CudaCommunicator> comm(new CudaCommunicator);
@@ -115,6 +130,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets};
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
+  comm->table_ = table;
   comm->arguments_ = CudaArguments(device, settings.value().check);
 
   auto prepare = [&]() -> Status {
@@ -164,7 +180,7 @@ CudaCommunicator::~CudaCommunicator() {
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {true, nranks(), count, type, op, regions_, layout_.slots, layout_.cells, layout_.packets};
+  return {true, nranks(), count, type, op, regions_, layout_.slots, layout_.cells, layout_.packets, &table_};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {

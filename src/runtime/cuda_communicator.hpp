@@ -70,6 +70,7 @@ class CudaCommunicator final : public Communicator {
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
   CudaArguments arguments_;
+  route::Table table_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;

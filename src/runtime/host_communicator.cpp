@@ -47,6 +47,7 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->exchange_ = &exchange;
   comm->timeout_ = settings->timeout;
   comm->check_ = settings->check;
+  comm->table_ = route::shipped_table({false, "", exchange.nranks()});
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
@@ -75,7 +76,7 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
 }
 
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {false, nranks(), count, type, op, 1, layout_.slots, layout_.cells, layout_.packets};
+  return {false, nranks(), count, type, op, 1, layout_.slots, layout_.cells, layout_.packets, &table_};
 }
 
 route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {

@@ -55,6 +55,7 @@ class HostCommunicator final : public Communicator {
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
   bool check_ = false;
+  route::Table table_;
   std::uint64_t calls_ = 0;  // that were compared
   protocol::RegionState<exec::HostSpace> state_{};
   // What a wait looks at and writes; atomics by atomic_ref, see protocol::Control.

@@ -60,7 +60,7 @@ TEST(Route, SmallOnesCarryTheirFlagOnTheCpu) {
     for (const std::size_t bytes : many_sizes()) {
       const Route route = all_reduce(facts(false, nranks, bytes));
       EXPECT_EQ(route.algorithm, Algorithm::one_shot);
-      EXPECT_EQ(route.protocol, bytes / 2 * 2 <= kHostLlLimitBytes ? Protocol::ll : Protocol::simple)
+      EXPECT_EQ(route.protocol, bytes / 2 * 2 <= kCpuTable.ll_limit_bytes ? Protocol::ll : Protocol::simple)
           << bytes;
       EXPECT_STRNE(route.reason, "");
     }
@@ -73,15 +73,17 @@ TEST(Route, SmallOnesCarryTheirFlagOnTheGpu) {
     for (const std::size_t bytes : many_sizes()) {
       const Route route = all_reduce(facts(true, nranks, bytes));
       const auto sent = static_cast<unsigned __int128>(bytes / 2 * 2) * static_cast<unsigned>(nranks - 1);
-      const bool middle = bytes / 2 * 2 >= kGpuSentinelFirstBytes / static_cast<std::size_t>(nranks - 1) &&
-                          sent <= kGpuSentinelLimitBytes;
-      EXPECT_EQ(route.protocol, middle                     ? Protocol::sentinel
-                                : sent <= kGpuLlLimitBytes ? Protocol::ll
-                                                           : Protocol::simple)
+      const bool middle =
+          bytes / 2 * 2 >= kH200Table.sentinel_first_bytes / static_cast<std::size_t>(nranks - 1) &&
+          sent <= kH200Table.sentinel_limit_bytes;
+      EXPECT_EQ(route.protocol, middle                              ? Protocol::sentinel
+                                : sent <= kH200Table.ll_limit_bytes ? Protocol::ll
+                                                                    : Protocol::simple)
           << bytes << " bytes, " << nranks;
       // Integers have no value to spare for "nothing has arrived".
       EXPECT_EQ(all_reduce(facts(true, nranks, bytes, DataType::u8)).protocol,
-                static_cast<unsigned __int128>(bytes) * static_cast<unsigned>(nranks - 1) <= kGpuLlLimitBytes
+                static_cast<unsigned __int128>(bytes) * static_cast<unsigned>(nranks - 1) <=
+                        kH200Table.ll_limit_bytes
                     ? Protocol::ll
                     : Protocol::simple)
           << bytes << " bytes, " << nranks;
@@ -107,22 +109,24 @@ TEST(Route, ASentinelMessageFitsOneRound) {
 }
 
 TEST(Route, TheLimitItselfIsStillSmall) {
-  EXPECT_EQ(all_reduce(facts(false, 2, kHostLlLimitBytes)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(facts(false, 2, kHostLlLimitBytes + 2)).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelFirstBytes - 2)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelFirstBytes)).protocol, Protocol::sentinel);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelLimitBytes)).protocol, Protocol::sentinel);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelLimitBytes + 2)).protocol, Protocol::simple);
-  Facts any = facts(true, 2, kGpuSentinelAnyLimitBytes, DataType::f64);
+  EXPECT_EQ(all_reduce(facts(false, 2, kCpuTable.ll_limit_bytes)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(false, 2, kCpuTable.ll_limit_bytes + 2)).protocol, Protocol::simple);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.sentinel_first_bytes - 2)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.sentinel_first_bytes)).protocol, Protocol::sentinel);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.sentinel_limit_bytes)).protocol, Protocol::sentinel);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.sentinel_limit_bytes + 2)).protocol, Protocol::simple);
+  Facts any = facts(true, 2, kH200Table.sentinel_any_limit_bytes, DataType::f64);
   EXPECT_EQ(all_reduce(any).protocol, Protocol::sentinel);
   ++any.count;
   EXPECT_EQ(all_reduce(any).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(facts(true, 5, kGpuSentinelLimitBytes / 4)).protocol, Protocol::sentinel);
-  EXPECT_EQ(all_reduce(facts(true, 5, kGpuSentinelLimitBytes / 4 + 2)).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuLlLimitBytes, DataType::i32)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuLlLimitBytes + 4, DataType::i32)).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(facts(true, 5, kGpuLlLimitBytes / 4, DataType::i32)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(facts(true, 5, kGpuLlLimitBytes / 4 + 4, DataType::i32)).protocol, Protocol::simple);
+  EXPECT_EQ(all_reduce(facts(true, 5, kH200Table.sentinel_limit_bytes / 4)).protocol, Protocol::sentinel);
+  EXPECT_EQ(all_reduce(facts(true, 5, kH200Table.sentinel_limit_bytes / 4 + 2)).protocol, Protocol::simple);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.ll_limit_bytes, DataType::i32)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.ll_limit_bytes + 4, DataType::i32)).protocol,
+            Protocol::simple);
+  EXPECT_EQ(all_reduce(facts(true, 5, kH200Table.ll_limit_bytes / 4, DataType::i32)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(true, 5, kH200Table.ll_limit_bytes / 4 + 4, DataType::i32)).protocol,
+            Protocol::simple);
 }
 
 // A launch that the kernels cannot run would be refused or, worse, hang.
