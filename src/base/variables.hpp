@@ -51,6 +51,12 @@ inline constexpr Switch kCheck{
     "its "
     "stream, and CPU ranks compare each call with all other ranks before they start. Slower; for finding "
     "mistakes. The same on all ranks."};
+inline constexpr Text kDebug{"NEARLIGHT_DEBUG", "route", "nothing",
+                             "What to tell on stderr. route: the route of calls and why, by rank 0, once for "
+                             "each type, operator and power of two of the bytes."};
+inline constexpr Text kForcePath{"NEARLIGHT_FORCE_PATH", "ll, simple or sentinel", "the route chooses",
+                                 "The protocol of all calls that it can carry (sentinel: not integers), "
+                                 "whatever is faster. The same on all ranks."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",
                            "The key by which processes of this host that are one group find each other, "

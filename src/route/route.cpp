@@ -101,6 +101,22 @@ Route simple_on_gpu(const Facts& facts) {
   return route;
 }
 
+Route with_protocol(const Facts& facts, Protocol protocol, const char* reason) {
+  Route route = !facts.gpu                       ? on_cpu(facts)
+                : protocol == Protocol::ll       ? ll_on_gpu(facts)
+                : protocol == Protocol::sentinel ? sentinel_on_gpu(facts)
+                                                 : simple_on_gpu(facts);
+  route.protocol = protocol;
+  route.reason = reason;
+  return route;
+}
+
+// Whether this call can take it: there are calls without packets.
+bool can_take(const Facts& facts, Protocol protocol) {
+  return algorithm::carries(protocol, facts.type) &&
+         (protocol != Protocol::sentinel || sentinel_round(facts) > 0);
+}
+
 }  // namespace
 
 Route all_reduce(const Facts& facts) {
@@ -110,6 +126,9 @@ Route all_reduce(const Facts& facts) {
     route.reason = facts.op == ReduceOp::premul_sum ? "one rank: its input times its factor"
                                                     : "one rank: the result is its input";
     return route;
+  }
+  if (facts.forced && can_take(facts, *facts.forced)) {
+    return with_protocol(facts, *facts.forced, "NEARLIGHT_FORCE_PATH asks for this protocol");
   }
   if (!facts.gpu) return on_cpu(facts);
   // Divided rather than multiplied: the bytes times the other ranks may be more than a size can say.
@@ -131,13 +150,7 @@ Result<Route> forced(const Facts& facts, Protocol protocol) {
     return failure(Code::invalid_argument, "protocol: %s takes a type with NaNs, and %s has none",
                    name_of(protocol), name_of(facts.type));
   }
-  Route route = !facts.gpu                       ? on_cpu(facts)
-                : protocol == Protocol::ll       ? ll_on_gpu(facts)
-                : protocol == Protocol::sentinel ? sentinel_on_gpu(facts)
-                                                 : simple_on_gpu(facts);
-  route.protocol = protocol;
-  route.reason = "the caller asked for this protocol";
-  return route;
+  return with_protocol(facts, protocol, "the caller asked for this protocol");
 }
 
 }  // namespace nearlight::route

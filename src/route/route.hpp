@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "algorithm/kinds.hpp"
 #include "base/status.hpp"
@@ -21,11 +22,12 @@ struct Facts {
   std::size_t count = 0;
   DataType type = DataType::f32;
   ReduceOp op = ReduceOp::sum;
-  std::uint32_t regions = 1;     // the largest grid
-  std::uint32_t slots = 1;       // LL slots a region
-  std::uint32_t cells = 1;       // 16-byte cells of a simple chunk
-  std::uint32_t packets = 0;     // 16-byte packets of a sentinel round
-  const Table* table = nullptr;  // null: kH200Table, kCpuTable
+  std::uint32_t regions = 1;         // the largest grid
+  std::uint32_t slots = 1;           // LL slots a region
+  std::uint32_t cells = 1;           // 16-byte cells of a simple chunk
+  std::uint32_t packets = 0;         // 16-byte packets of a sentinel round
+  const Table* table = nullptr;      // null: kH200Table, kCpuTable
+  std::optional<Protocol> forced{};  // NEARLIGHT_FORCE_PATH: for all calls that it can carry
 };
 
 struct Route {

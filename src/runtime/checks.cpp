@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include <nearlight/detail/protocol/region.hpp>
 #include "base/variables.hpp"
@@ -86,8 +87,9 @@ Result<bool> effective_check(const Options& options) {
 Result<Settings> settings_of(const Options& options) {
   NL_TRY_ASSIGN(const auto timeout, effective_timeout(options));
   NL_TRY_ASSIGN(const bool check, effective_check(options));
+  NL_TRY_ASSIGN(const Steering steering, read_steering());
   NL_TRY(check_options(options));
-  return Settings{timeout, check};
+  return Settings{timeout, check, steering};
 }
 
 Status check_options(const Options& options) {
@@ -125,6 +127,7 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
   struct Field {
     const char* name;
     std::uint64_t value;
+    std::string (*in_words)(std::uint64_t) = [](std::uint64_t number) { return std::to_string(number); };
   };
   const Field fields[] = {
       {"timeout", static_cast<std::uint64_t>(settings.timeout.count())},
@@ -135,6 +138,7 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"packets", options.packets},
       {"initial_epoch", options.initial_epoch},
       {"heap_offset", options.heap_offset},
+      {variables::kForcePath.name, number_of(settings.steering.forced), forced_in_words},
   };
   constexpr std::size_t kFields = std::size(fields);
   struct Values {
@@ -146,8 +150,9 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
     for (std::size_t i = 0; i < kFields; ++i) {
       if (all[rank].value[i] != all[0].value[i]) {
         return failure(Code::invalid_usage,
-                       "options differ between ranks: %s is %" PRIu64 " on rank 0, %" PRIu64 " on rank %zu",
-                       fields[i].name, all[0].value[i], all[rank].value[i], rank);
+                       "options differ between ranks: %s is %s on rank 0, %s on rank %zu", fields[i].name,
+                       fields[i].in_words(all[0].value[i]).c_str(),
+                       fields[i].in_words(all[rank].value[i]).c_str(), rank);
       }
     }
   }

@@ -10,6 +10,7 @@
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/steering.hpp"
 
 namespace nearlight::runtime {
 
@@ -31,6 +32,7 @@ Result<bool> effective_check(const Options& options);
 struct Settings {
   std::chrono::nanoseconds timeout{};
   bool check = false;
+  Steering steering;
 };
 Result<Settings> settings_of(const Options& options);
 

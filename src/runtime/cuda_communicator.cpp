@@ -131,6 +131,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
   comm->table_ = table;
+  comm->forced_ = settings.value().steering.forced;
+  comm->route_log_ = RouteLog(settings.value().steering.log && exchange->rank() == 0);
   comm->arguments_ = CudaArguments(device, settings.value().check);
 
   auto prepare = [&]() -> Status {
@@ -180,7 +182,8 @@ CudaCommunicator::~CudaCommunicator() {
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {true, nranks(), count, type, op, regions_, layout_.slots, layout_.cells, layout_.packets, &table_};
+  return {true,          nranks(),      count,           type,    op,     regions_,
+          layout_.slots, layout_.cells, layout_.packets, &table_, forced_};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -302,6 +305,14 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
                        cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
   }
   NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op.op, options, false));
+  if (route_log_.on()) {
+    route::Route route = explain_all_reduce(count, type, op.op);
+    if (options.protocol) route.reason = "the caller asked for this protocol";
+    route.protocol = shape.protocol;
+    route.grid = shape.grid;
+    route.threads = shape.threads;
+    route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
+  }
   NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
   return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream), capturing);
 }

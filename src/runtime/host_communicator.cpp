@@ -48,6 +48,8 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->timeout_ = settings->timeout;
   comm->check_ = settings->check;
   comm->table_ = route::shipped_table({false, "", exchange.nranks()});
+  comm->forced_ = settings->steering.forced;
+  comm->route_log_ = RouteLog(settings->steering.log && exchange.rank() == 0);
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
@@ -76,7 +78,8 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
 }
 
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {false, nranks(), count, type, op, 1, layout_.slots, layout_.cells, layout_.packets, &table_};
+  return {false,         nranks(),      count,           type,    op,     1,
+          layout_.slots, layout_.cells, layout_.packets, &table_, forced_};
 }
 
 route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -110,6 +113,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
     if (recv != send) std::memcpy(recv, send, count * size_of(type));
     return {};
   }
+  route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   algorithm::host::AllReduceCall call{
       .region = heap_->view().base + heap_offset_,
       .stride = heap_->view().stride,

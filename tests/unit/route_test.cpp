@@ -180,6 +180,35 @@ TEST(Route, TheCallersProtocolCounts) {
   }
 }
 
+TEST(Route, AForcedPathIsTakenWhereItCanBe) {
+  for (const bool gpu : {false, true}) {
+    for (const Protocol protocol : algorithm::kProtocols) {
+      for (const DataType type : {DataType::bf16, DataType::i32}) {
+        for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 24}) {
+          Facts one = facts(gpu, 4, bytes, type);
+          const Route free = all_reduce(one);
+          one.forced = protocol;
+          const bool can = algorithm::carries(protocol, type);
+          const Route route = all_reduce(one);
+          EXPECT_EQ(route.protocol, can ? protocol : free.protocol);
+          EXPECT_EQ(std::strstr(route.reason, "NEARLIGHT_FORCE_PATH") != nullptr, can);
+          if (can) {
+            EXPECT_EQ(route.grid, forced(one, protocol)->grid);
+          }
+        }
+      }
+    }
+  }
+  // Where there are no packets: a loop inside a kernel, say.
+  Facts without = facts(true, 2, 4096);
+  without.packets = 0;
+  without.forced = Protocol::sentinel;
+  EXPECT_EQ(all_reduce(without).protocol, Protocol::ll);
+  Facts alone = facts(true, 1, 4096);
+  alone.forced = Protocol::ll;
+  EXPECT_EQ(all_reduce(alone).algorithm, Algorithm::copy);
+}
+
 TEST(Route, SentinelIsRefusedForIntegers) {
   for (const DataType type : kDataTypes) {
     const auto route = forced(facts(true, 2, 4096, type), Protocol::sentinel);
