@@ -125,6 +125,7 @@ std::vector<Row> all() {
       row_of(kNcclLib),
       row_of(kNranks),
       row_of(kRank),
+      row_of(kRouteTable),
       {kTimeoutMs.name, takes(kTimeoutMs.lowest, kTimeoutMs.highest, kTimeoutMs.unit),
        number(kTimeoutMs.unset), kTimeoutMs.meaning, Reader::library},
   };

@@ -71,6 +71,10 @@ inline constexpr OptionalInteger kRank{
 inline constexpr Text kNcclLib{
     "NEARLIGHT_NCCL_LIB", "a path", "the copy that is loaded, else libnccl.so.2 as the system finds it",
     "The NCCL to use. Needed where several copies are loaded: it says which of them."};
+inline constexpr Text kRouteTable{
+    "NEARLIGHT_ROUTE_TABLE", "a path", "the table that is shipped",
+    "A file with the limits by which routes are chosen, as `nearlight tune` writes it, for groups of the "
+    "number of ranks that it names. One for another GPU or backend is an error. The same on all ranks."};
 inline constexpr Integer kTimeoutMs{
     "NEARLIGHT_TIMEOUT_MS",
     1,

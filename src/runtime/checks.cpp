@@ -84,11 +84,12 @@ Result<bool> effective_check(const Options& options) {
   return variables::read(variables::kCheck);
 }
 
-Result<Settings> settings_of(const Options& options) {
+Result<Settings> settings_of(const Options& options, const route::Target* target) {
   NL_TRY_ASSIGN(const auto timeout, effective_timeout(options));
   NL_TRY_ASSIGN(const bool check, effective_check(options));
-  NL_TRY_ASSIGN(const Steering steering, read_steering());
   NL_TRY(check_options(options));
+  NL_TRY_ASSIGN(const Steering steering,
+                read_steering(target != nullptr ? *target : route::Target(), target != nullptr));
   return Settings{timeout, check, steering};
 }
 
@@ -139,6 +140,7 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"initial_epoch", options.initial_epoch},
       {"heap_offset", options.heap_offset},
       {variables::kForcePath.name, number_of(settings.steering.forced), forced_in_words},
+      {variables::kRouteTable.name, number_of(settings.steering.table), table_in_words},
   };
   constexpr std::size_t kFields = std::size(fields);
   struct Values {

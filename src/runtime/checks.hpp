@@ -34,7 +34,8 @@ struct Settings {
   bool check = false;
   Steering steering;
 };
-Result<Settings> settings_of(const Options& options);
+// `target`: what a route table must be for; null where this rank does not know, and then reads none.
+Result<Settings> settings_of(const Options& options, const route::Target* target);
 
 // All ranks must have come with the same options and number of ranks; names the first field that differs, and
 // the rank.

@@ -113,13 +113,16 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   if (nranks < 1 || nranks > protocol::kMaxRanks) {
     return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
   }
-  const auto settings = settings_of(options);
   const auto place = look_at(device);
+  const route::Target own{true, place.ok() ? place->name : "", nranks};
+  const auto settings = settings_of(options, place.ok() ? &own : nullptr);
   NL_TRY(agree(*exchange, settings.ok() ? place.status() : settings.status(), deadline));
   NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
   NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
   NL_TRY_ASSIGN(const int per_gpu, ranks_per_gpu(places, one_rank_per_gpu));
-  const route::Table table = route::shipped_table({true, common_gpu(places), nranks});
+  const Steering& steering = settings.value().steering;
+  const route::Target target{true, common_gpu(places), nranks};
+  const route::Table table = steering.table.value_or(route::shipped_table(target));
   const Sizes sizes = choose_sizes(options, places, per_gpu, table);
 
   const DeviceGuard guard(device);
@@ -131,8 +134,9 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
   comm->table_ = table;
-  comm->forced_ = settings.value().steering.forced;
-  comm->route_log_ = RouteLog(settings.value().steering.log && exchange->rank() == 0);
+  comm->forced_ = steering.forced;
+  comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);
+  comm->route_log_.begin(table, target);
   comm->arguments_ = CudaArguments(device, settings.value().check);
 
   auto prepare = [&]() -> Status {

@@ -38,7 +38,8 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
                                                                const Options& options) {
   const Deadline deadline = create_deadline(options);
   NL_TRY(check_group(exchange));
-  const auto settings = settings_of(options);
+  const route::Target target{false, "", exchange.nranks()};
+  const auto settings = settings_of(options, &target);
   NL_TRY(agree(exchange, settings.status(), deadline));
   NL_TRY(check_options_agree(exchange, options, *settings, deadline));
 
@@ -47,9 +48,10 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->exchange_ = &exchange;
   comm->timeout_ = settings->timeout;
   comm->check_ = settings->check;
-  comm->table_ = route::shipped_table({false, "", exchange.nranks()});
+  comm->table_ = settings->steering.table.value_or(route::shipped_table(target));
   comm->forced_ = settings->steering.forced;
   comm->route_log_ = RouteLog(settings->steering.log && exchange.rank() == 0);
+  comm->route_log_.begin(comm->table_, target);
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,

@@ -8,6 +8,11 @@
 
 namespace nearlight::runtime {
 
+void RouteLog::begin(const route::Table& table, const route::Target& target) const {
+  if (!on_) return;
+  log::note("route: " + std::to_string(target.nranks) + " ranks, table " + route::describe(table, target));
+}
+
 void RouteLog::say_once(Collective collective, std::size_t count, DataType type, ReduceOp op, int nranks,
                         const route::Route& route) {
   const std::size_t bytes = count * size_of(type);

@@ -20,6 +20,8 @@ class RouteLog {
   explicit RouteLog(bool on) : on_(on) {}
 
   bool on() const { return on_; }
+  // Of a communicator: what its routes are chosen by.
+  void begin(const route::Table& table, const route::Target& target) const;
   void note(Collective collective, std::size_t count, DataType type, ReduceOp op, int nranks,
             const route::Route& route) {
     if (on_) say_once(collective, count, type, op, nranks, route);

@@ -3,11 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <string>
 
+#include "route/table_file.hpp"
 #include "runtime/create.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -19,6 +22,7 @@ using test::Problems;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 // Set for the life of this object.
 class Set {
@@ -31,17 +35,19 @@ class Set {
   const char* name_;
 };
 
-constexpr const char *kForce = "NEARLIGHT_FORCE_PATH", *kDebug = "NEARLIGHT_DEBUG";
+const route::Target kCpu{false, "", 2};
+constexpr const char *kForce = "NEARLIGHT_FORCE_PATH", *kDebug = "NEARLIGHT_DEBUG",
+                     *kTable = "NEARLIGHT_ROUTE_TABLE";
 
 TEST(Steering, ForcePathTakesTheProtocolsNames) {
-  EXPECT_EQ(read_steering()->forced, std::nullopt);
+  EXPECT_EQ(read_steering(kCpu)->forced, std::nullopt);
   for (const route::Protocol protocol : algorithm::kProtocols) {
     const Set set(kForce, algorithm::name_of(protocol));
-    EXPECT_EQ(read_steering()->forced, protocol);
+    EXPECT_EQ(read_steering(kCpu)->forced, protocol);
   }
   for (const char* value : {"LL", "ll,simple", "fast", " ll"}) {
     const Set set(kForce, value);
-    const auto steering = read_steering();
+    const auto steering = read_steering(kCpu);
     ASSERT_FALSE(steering.ok()) << value;
     EXPECT_EQ(steering.status().code(), Code::invalid_argument);
     EXPECT_EQ(steering.status().text(),
@@ -50,13 +56,13 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
 }
 
 TEST(Steering, DebugTakesRoute) {
-  EXPECT_FALSE(read_steering()->log);
+  EXPECT_FALSE(read_steering(kCpu)->log);
   {
     const Set set(kDebug, "route");
-    EXPECT_TRUE(read_steering()->log);
+    EXPECT_TRUE(read_steering(kCpu)->log);
   }
   const Set set(kDebug, "all");
-  EXPECT_EQ(read_steering().status().text(), "NEARLIGHT_DEBUG is \"all\"; it takes route");
+  EXPECT_EQ(read_steering(kCpu).status().text(), "NEARLIGHT_DEBUG is \"all\"; it takes route");
 }
 
 Status sum_of_ones(Communicator& comm, std::size_t count, Problems& trouble, const CallOptions& how = {}) {
@@ -143,11 +149,108 @@ TEST(Steering, DebugSaysARouteOnceForEachKindOfCall) {
   const Set set(kDebug, "route");
   const std::string said = said_by(calls);
   // 8 and 12 bytes are one power of two.
-  EXPECT_EQ(lines_of(said), 3u) << said;
+  EXPECT_EQ(lines_of(said), 4u) << said;
+  EXPECT_THAT(said, StartsWith("nearlight: route: 2 ranks, table shipped for CPU ranks\n"));
   EXPECT_THAT(said, HasSubstr("nearlight: route: all_reduce of 2 float, sum (8 bytes), 2 ranks: one_shot ll, "
                               "1 x 1: CPU, small"));
   EXPECT_THAT(said, AllOf(HasSubstr("of 4000 float, sum (16000 bytes), 2 ranks: one_shot simple"),
                           HasSubstr("sentinel, 1 x 1: the caller asked"), Not(HasSubstr("of 3 float"))));
+}
+
+// A file that is gone with this object.
+class TableFile {
+ public:
+  explicit TableFile(const std::string& text) {
+    const int file = ::mkstemp(path_.data());
+    EXPECT_GE(file, 0);
+    EXPECT_EQ(::write(file, text.data(), text.size()), static_cast<::ssize_t>(text.size()));
+    ::close(file);
+  }
+  TableFile(const TableFile&) = delete;
+  ~TableFile() { ::unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = testing::TempDir() + "nearlight_table_XXXXXX";
+};
+
+std::string host_table(int nranks, std::size_t ll_limit_bytes) {
+  route::Table table = route::kCpuTable;
+  table.ll_limit_bytes = ll_limit_bytes;
+  return route::table_text(table, {false, "", nranks}, "a test");
+}
+
+TEST(RouteTableVariable, ItsLimitsCount) {
+  const TableFile file(host_table(2, 4096));
+  const Set set(kTable, file.path());
+  for (const int nranks : {2, 3}) {
+    const auto body = [nranks](Communicator& comm, Exchange&, Problems& trouble) {
+      const auto route = comm.explain_all_reduce(1024, DataType::f32, ReduceOp::sum);
+      const bool in_force = nranks == 2;  // it was made for two
+      if ((route.protocol == route::Protocol::ll) != in_force) trouble.add("4096 bytes: %s", route.reason);
+      if ((std::string_view(route.reason).find(kTable) != std::string_view::npos) != in_force)
+        trouble.add("reason: %s", route.reason);
+      if (comm.explain_all_reduce(1025, DataType::f32, ReduceOp::sum).protocol != route::Protocol::simple)
+        trouble.add("4100 bytes are small");
+      if (const Status status = sum_of_ones(comm, 1024, trouble); !status.ok())
+        trouble.add("%s", status.to_string().c_str());
+    };
+    EXPECT_EQ(test::run_communicators(Kind::threads, nranks, test::patient(), body), "");
+  }
+}
+
+TEST(RouteTableVariable, ABadFileFailsTheCreationWithVariableFileAndField) {
+  struct Bad {
+    std::string text;
+    const char* why;
+  };
+  const Bad files[] = {
+      {"{", "line 1: "},
+      {R"({"schema": 9})", "schema: is 9"},
+      {R"({"schema": 1, "backend": "cuda", "gpu": "NVIDIA H200", "nranks": 2})",
+       "backend: the table was made"},
+      {R"({"schema": 1, "backend": "host", "nranks": 2, "ll_limit_bytes": -1})", "ll_limit_bytes: is -1"}};
+  for (const Bad& bad : files) {
+    const TableFile file(bad.text);
+    const auto body = [&](Exchange& exchange, Problems& trouble) {
+      const auto comm = create_host(exchange, test::patient());
+      if (comm.ok()) return trouble.add("created");
+      test::expect_failure(trouble, "creation", comm.status(), Code::invalid_argument,
+                           {kTable, file.path(), bad.why});
+    };
+    const Set set(kTable, file.path());
+    EXPECT_EQ(test::run_ranks(Kind::threads, 2, body), "") << bad.text;
+  }
+  const Set set(kTable, "/no/such/file");
+  EXPECT_THAT(read_route_table(kCpu).status().text(), AllOf(HasSubstr(kTable), HasSubstr("/no/such/file")));
+}
+
+TEST(RouteTableVariable, RanksWithDifferentTablesAreToldSo) {
+  const TableFile first(host_table(3, 64)), second(host_table(3, 128));
+  for (const bool other_has_one : {false, true}) {
+    const auto body = [&](Exchange& exchange, Problems& trouble) {
+      if (exchange.rank() != 1) ::setenv(kTable, first.path().c_str(), 1);
+      if (exchange.rank() == 1 && other_has_one) ::setenv(kTable, second.path().c_str(), 1);
+      const auto comm = create_host(exchange, test::patient());
+      if (comm.ok()) return trouble.add("created");
+      test::expect_failure(
+          trouble, "creation", comm.status(), Code::invalid_usage,
+          {kTable, "a table of digest", "on rank 0", other_has_one ? "on rank 1" : "not in use on rank 1"});
+    };
+    EXPECT_EQ(test::run_ranks(Kind::processes, 3, body), "");
+  }
+}
+
+TEST(RouteTableVariable, DebugSaysWhatIsInForce) {
+  const auto nothing = [](Communicator&, Problems&) {};
+  const Set debug(kDebug, "route");
+  const TableFile fits(host_table(2, 64)), other(host_table(4, 64));
+  {
+    const Set set(kTable, fits.path());
+    EXPECT_EQ(said_by(nothing), "nearlight: route: 2 ranks, table from NEARLIGHT_ROUTE_TABLE\n");
+  }
+  const Set set(kTable, other.path());
+  EXPECT_EQ(said_by(nothing), "nearlight: route: 2 ranks, table shipped for CPU ranks\n");
 }
 
 }  // namespace
