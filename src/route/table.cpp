@@ -1,10 +1,10 @@
 #include "route/table.hpp"
 
+#include <algorithm>
+
 namespace nearlight::route {
 
 namespace {
-
-constexpr const char* kMeasuredGpu = "NVIDIA H200";
 
 // Above these a number is a mistake, or would want more scratch than a GPU should lend.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30, kMostSentinelBytes = std::uint64_t{64} << 20;
@@ -29,6 +29,12 @@ Table shipped_table(const Target& target) {
   Table table = kH200Table;
   if (target.gpu_name != kMeasuredGpu) table.origin = Origin::assumed;
   return table;
+}
+
+std::uint32_t packets_for(const Table& table, int nranks, std::uint32_t regions) {
+  const std::uint64_t limit = std::max(table.sentinel_limit_bytes, table.sentinel_any_limit_bytes);
+  const std::uint64_t each = limit / static_cast<std::uint64_t>(std::max(1, nranks - 1)) / 16 / regions;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((each + 511) / 512 * 512, 512, kMostPackets));
 }
 
 std::span<const TableField> fields_of(bool gpu) {

@@ -31,6 +31,10 @@ struct Table {
   std::uint64_t simple_cta_bytes = 1;  // no CTA more before each has so much
 };
 
+inline constexpr const char* kMeasuredGpu = "NVIDIA H200";
+// Packets of a region, at most.
+inline constexpr std::uint32_t kMostPackets = 1u << 20;
+
 // Measured crossovers, see docs/dev/lab.md.
 inline constexpr Table kCpuTable{.ll_limit_bytes = 32};
 inline constexpr Table kH200Table{.ll_limit_bytes = 512 * 1024,
@@ -54,6 +58,9 @@ struct Target {
 
 // The table that is shipped for it. For a GPU that nobody has measured it is the H200's, marked as assumed.
 Table shipped_table(const Target& target);
+
+// Packets of a region (a multiple of 512), so that what the table gives to the sentinel goes in one round.
+std::uint32_t packets_for(const Table& table, int nranks, std::uint32_t regions);
 
 // One number of a table, by name.
 using TableNumber = std::uint64_t Table::*;

@@ -102,8 +102,9 @@ Status check_options(const Options& options) {
   }
   if (options.slots > 1u << 20)
     return failure(Code::invalid_argument, "slots: %u is more than 1048576", options.slots);
-  if (options.packets > kMostPackets)
-    return failure(Code::invalid_argument, "packets: %u is more than %u", options.packets, kMostPackets);
+  if (options.packets > route::kMostPackets)
+    return failure(Code::invalid_argument, "packets: %u is more than %u", options.packets,
+                   route::kMostPackets);
   if (options.slots % 32 != 0)
     return failure(Code::invalid_argument, "slots: %u is not a multiple of 32", options.slots);
   if (options.regions > 1024)

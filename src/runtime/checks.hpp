@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 
 #include <nearlight/detail/protocol/fault.hpp>
 #include "base/exchange.hpp"
@@ -41,9 +40,6 @@ Result<Settings> settings_of(const Options& options, const route::Target* target
 // the rank.
 Status check_options_agree(Exchange& exchange, const Options& options, const Settings& settings,
                            Deadline deadline);
-
-// Packets of a region, at most.
-inline constexpr std::uint32_t kMostPackets = 1u << 20;
 
 // Checks the sizes themselves (multiples, limits).
 Status check_options(const Options& options);

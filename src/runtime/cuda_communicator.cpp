@@ -90,13 +90,7 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
   const auto nranks = static_cast<std::uint32_t>(places.size());
   if (sizes.slots == 0)
     sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
-  if (sizes.packets == 0) {
-    // What the route gives to the sentinel, in one round.
-    const std::size_t limit = std::max(table.sentinel_limit_bytes, table.sentinel_any_limit_bytes);
-    const std::size_t each = limit / std::max(1u, nranks - 1) / 16 / sizes.regions;
-    sizes.packets =
-        std::clamp(static_cast<std::uint32_t>(each + 511) / 512 * 512, 512u, kMostPackets / 512 * 512);
-  }
+  if (sizes.packets == 0) sizes.packets = route::packets_for(table, static_cast<int>(nranks), sizes.regions);
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
 }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include <nearlight/build_info.hpp>
@@ -119,6 +120,37 @@ TEST(Program, InfoListsTheVariables) {
   EXPECT_EQ(ran.exit_code, cli::kExitOk);
   EXPECT_EQ(ran.out, variables::reference_page());
   EXPECT_EQ(run_program("info --variables --json").exit_code, cli::kExitUsage);
+}
+
+TEST(Program, InfoPrintsTheRouteTableInForce) {
+  const std::string shipped = run_program("info", 120, kNoGpu).out;
+  EXPECT_THAT(shipped,
+              HasSubstr("route table, 2 CPU ranks: shipped for CPU ranks\n  ll_limit_bytes            32\n"));
+  EXPECT_THAT(shipped, HasSubstr("route table, 2 GPU ranks: shipped for NVIDIA H200"));
+  EXPECT_THAT(shipped, HasSubstr("  sentinel_first_bytes      16384\n"));
+
+  const std::string path = temporary_path("table.json");
+  std::ofstream(path) << R"({"schema": 1, "backend": "host", "nranks": 2, "ll_limit_bytes": 1024})";
+  const std::string with_file = std::string(kNoGpu) + " NEARLIGHT_ROUTE_TABLE=" + path;
+  const auto json = nlohmann::json::parse(run_program("info --json", 120, with_file).out, nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  const auto& host = json.at("route_tables").at("host_2_ranks");
+  EXPECT_EQ(host.at("source"), "from NEARLIGHT_ROUTE_TABLE");
+  EXPECT_EQ(host.at("numbers").at("ll_limit_bytes"), 1024);
+  EXPECT_TRUE(host.at("problem").is_null());
+  EXPECT_EQ(json.at("routes").at("host_2_ranks_f32_sum").at(2).at("protocol"), "ll");
+  // It is none for GPUs.
+  EXPECT_THAT(json.at("route_tables").at("cuda_2_ranks").at("problem").get<std::string>(),
+              HasSubstr(path + ": backend: "));
+}
+
+TEST(Program, InfoFollowsTheForcedPath) {
+  const std::string forced = std::string(kNoGpu) + " NEARLIGHT_FORCE_PATH=sentinel";
+  const auto json = nlohmann::json::parse(run_program("info --json", 120, forced).out, nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  for (const auto& [where, routes] : json.at("routes").items()) {
+    for (const auto& route : routes) EXPECT_EQ(route.at("protocol"), "sentinel") << where;
+  }
 }
 
 TEST(Program, InfoAsJson) {

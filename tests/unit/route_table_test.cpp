@@ -118,6 +118,17 @@ TEST(RouteTable, EveryFieldIsInTheDigest) {
   EXPECT_NE(digest_of(shipped_table(kOther)), digest);
 }
 
+TEST(RouteTable, PacketsHoldWhatTheTableGivesToTheSentinel) {
+  EXPECT_EQ(packets_for(kH200Table, 2, 128), 4096u);
+  EXPECT_EQ(packets_for(kH200Table, 8, 128), 1024u);
+  EXPECT_EQ(packets_for(kH200Table, 2, 1), 1u << 19);
+  EXPECT_EQ(packets_for(kCpuTable, 2, 1), 512u);
+  Table most = kH200Table;
+  most.sentinel_any_limit_bytes = std::uint64_t{64} << 20;
+  EXPECT_EQ(packets_for(most, 2, 1), kMostPackets);
+  EXPECT_EQ(packets_for(most, 2, 128), std::uint32_t{32} * 1024);
+}
+
 TEST(RouteTable, SaysWhereItIsFrom) {
   EXPECT_EQ(describe(shipped_table(kCpu), kCpu), "shipped for CPU ranks");
   EXPECT_EQ(describe(shipped_table(kH200), kH200), "shipped for NVIDIA H200");
