@@ -23,7 +23,7 @@ TEST(Program, VersionNamesTheCommit) {
 }
 
 TEST(Program, HelpOfEveryCommandHasExamples) {
-  for (const std::string command : {"", "sol ", "bench ", "info ", "demo "}) {
+  for (const std::string command : {"", "sol ", "bench ", "info ", "demo ", "tune "}) {
     const Ran ran = run_program(command + "--help");
     EXPECT_EQ(ran.exit_code, cli::kExitOk) << command;
     EXPECT_THAT(ran.out, HasSubstr("Usage: nearlight")) << command;
@@ -58,7 +58,11 @@ TEST(Program, BadArgumentsEndWith2AndNameTheFlag) {
                                                        {"bench all_reduce --workload none", "--workload"},
                                                        {"demo --workload none", "--workload"},
                                                        {"demo --ranks 99", "--ranks"},
-                                                       {"info --wings", "--wings"}};
+                                                       {"info --wings", "--wings"},
+                                                       {"tune --wings", "--wings"},
+                                                       {"tune --ranks 1", "--ranks"},
+                                                       {"tune --budget 0", "--budget"},
+                                                       {"tune --backend tpu", "--backend"}};
   for (const auto& [line, word] : lines) {
     const Ran ran = run_program(line);
     EXPECT_EQ(ran.exit_code, cli::kExitUsage) << line << "\n" << ran.err;
@@ -71,10 +75,11 @@ TEST(Program, BadArgumentsEndWith2AndNameTheFlag) {
 constexpr const char* kNoGpu = "CUDA_VISIBLE_DEVICES=";
 
 TEST(Program, WhatNeedsAGpuEndsWith3AndSaysWhy) {
-  for (const std::string line : {"bench all_reduce --backend cuda", "bench all_reduce --backend nccl",
-                                 "bench all_reduce --against nccl", "bench all_reduce --against nccl_sym",
-                                 "bench all_reduce --mode kernel", "bench all_reduce --mode graph",
-                                 "bench all_reduce --grid 4", "demo --backend cuda", "demo --backend nccl"}) {
+  for (const std::string line :
+       {"bench all_reduce --backend cuda", "bench all_reduce --backend nccl",
+        "bench all_reduce --against nccl", "bench all_reduce --against nccl_sym",
+        "bench all_reduce --mode kernel", "bench all_reduce --mode graph", "bench all_reduce --grid 4",
+        "demo --backend cuda", "demo --backend nccl", "tune --backend cuda"}) {
     const Ran ran = run_program(line, 120, kNoGpu);
     EXPECT_EQ(ran.exit_code, cli::kExitUnfit) << line << "\n" << ran.err;
     EXPECT_THAT(ran.err, HasSubstr("GPU")) << line;

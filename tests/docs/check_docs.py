@@ -18,7 +18,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 REFERENCE = os.path.join(ROOT, "docs", "reference")
-HELP = ["--help", "sol --help", "bench --help", "info --help", "demo --help"]
+HELP = ["--help", "sol --help", "bench --help", "info --help", "demo --help", "tune --help"]
 
 
 def read(*parts):
