@@ -56,6 +56,8 @@ Choosing choosing_of(const route::Target& target) {
     choosing.forced = steering->forced;
   }
   choosing.fact.source = route::describe(choosing.table, target);
+  if (steering.ok() && steering->left_aside)
+    choosing.fact.source += "; NEARLIGHT_ROUTE_TABLE is for another number of ranks";
   for (const route::TableField& field : route::fields_of(target.gpu)) {
     choosing.fact.numbers.emplace_back(field.name, choosing.table.*field.value);
   }

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
+#include <system_error>
 #include <utility>
 
 #include <nearlight/build_info.hpp>
@@ -257,6 +259,12 @@ Result<int> tune_cuda(const TuneOptions& options, const cli::GpuLook& look) {
 }  // namespace
 
 int tune_command(const TuneOptions& options) {
+  // Not to be found out when all is measured.
+  const auto folder = std::filesystem::path(options.output).parent_path();
+  if (std::error_code error; !folder.empty() && !std::filesystem::is_directory(folder, error)) {
+    return report_failure(
+        failure(Code::invalid_argument, "--output %s: there is no such folder", options.output.c_str()));
+  }
   if (options.backend == bench::Backend::host) return tune_host(options);
   const cli::GpuLook look = cli::look_at_gpus();
   if (look.gpus > 0) {

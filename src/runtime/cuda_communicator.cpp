@@ -130,7 +130,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->table_ = table;
   comm->forced_ = steering.forced;
   comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);
-  comm->route_log_.begin(table, target);
+  comm->route_log_.begin(table, target, steering.left_aside);
   comm->arguments_ = CudaArguments(device, settings.value().check);
 
   auto prepare = [&]() -> Status {

@@ -51,7 +51,7 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->table_ = settings->steering.table.value_or(route::shipped_table(target));
   comm->forced_ = settings->steering.forced;
   comm->route_log_ = RouteLog(settings->steering.log && exchange.rank() == 0);
-  comm->route_log_.begin(comm->table_, target);
+  comm->route_log_.begin(comm->table_, target, settings->steering.left_aside);
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,

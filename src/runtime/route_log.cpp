@@ -8,9 +8,10 @@
 
 namespace nearlight::runtime {
 
-void RouteLog::begin(const route::Table& table, const route::Target& target) const {
+void RouteLog::begin(const route::Table& table, const route::Target& target, bool left_aside) const {
   if (!on_) return;
-  log::note("route: " + std::to_string(target.nranks) + " ranks, table " + route::describe(table, target));
+  log::note("route: " + std::to_string(target.nranks) + " ranks, table " + route::describe(table, target) +
+            (left_aside ? "; NEARLIGHT_ROUTE_TABLE is for another number of ranks" : ""));
 }
 
 void RouteLog::say_once(Collective collective, std::size_t count, DataType type, ReduceOp op, int nranks,

@@ -21,7 +21,7 @@ class RouteLog {
 
   bool on() const { return on_; }
   // Of a communicator: what its routes are chosen by.
-  void begin(const route::Table& table, const route::Target& target) const;
+  void begin(const route::Table& table, const route::Target& target, bool left_aside) const;
   void note(Collective collective, std::size_t count, DataType type, ReduceOp op, int nranks,
             const route::Route& route) {
     if (on_) say_once(collective, count, type, op, nranks, route);

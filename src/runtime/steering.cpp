@@ -46,6 +46,7 @@ Result<Steering> read_steering(const route::Target& target, bool known) {
   NL_TRY_ASSIGN(steering.log, read_log());
   if (known) {
     NL_TRY_ASSIGN(steering.table, read_route_table(target));
+    steering.left_aside = !steering.table && variables::read(variables::kRouteTable);
   }
   return steering;
 }

@@ -14,6 +14,7 @@ namespace nearlight::runtime {
 struct Steering {
   std::optional<route::Protocol> forced;  // NEARLIGHT_FORCE_PATH; the same on all ranks
   std::optional<route::Table> table;      // NEARLIGHT_ROUTE_TABLE, if it is for so many ranks; likewise
+  bool left_aside = false;                // that variable is set, and its table is for other groups
   bool log = false;                       // NEARLIGHT_DEBUG=route; a rank's own
 };
 

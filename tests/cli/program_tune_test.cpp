@@ -52,7 +52,8 @@ TEST(Tune, ABadTableGetsBetterAndIsTaken) {
 
 TEST(Tune, WhatCannotBeWrittenOrReadIsNamed) {
   const Ran nowhere = run_program("tune --backend host --budget 1 -o /no/such/folder/table.json");
-  EXPECT_EQ(nowhere.exit_code, cli::kExitWrong) << nowhere.err;
+  EXPECT_EQ(nowhere.exit_code, cli::kExitUsage) << nowhere.err;
+  EXPECT_THAT(nowhere.out, IsEmpty());
   EXPECT_THAT(nowhere.err, HasSubstr("/no/such/folder/table.json"));
   const Ran bad = run_program("tune --backend host --budget 1", 120, "NEARLIGHT_ROUTE_TABLE=/no/such/table");
   EXPECT_NE(bad.exit_code, cli::kExitOk);

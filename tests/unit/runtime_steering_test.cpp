@@ -250,7 +250,9 @@ TEST(RouteTableVariable, DebugSaysWhatIsInForce) {
     EXPECT_EQ(said_by(nothing), "nearlight: route: 2 ranks, table from NEARLIGHT_ROUTE_TABLE\n");
   }
   const Set set(kTable, other.path());
-  EXPECT_EQ(said_by(nothing), "nearlight: route: 2 ranks, table shipped for CPU ranks\n");
+  EXPECT_EQ(said_by(nothing),
+            "nearlight: route: 2 ranks, table shipped for CPU ranks; NEARLIGHT_ROUTE_TABLE is for another "
+            "number of ranks\n");
 }
 
 }  // namespace
