@@ -8,6 +8,8 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <random>
+#include <string_view>
 
 namespace nearlight::route {
 namespace {
@@ -140,6 +142,47 @@ TEST(TableFile, EveryPartOfAFileIsRefused) {
     EXPECT_FALSE(parse_table(whole.substr(0, size), "f", kGpu).ok()) << size;
   }
   EXPECT_TRUE(parse_table(whole.substr(0, end + 1), "f", kGpu).ok());
+}
+
+// Whatever stands in the file: a table within its bounds, or an error that names the file.
+TEST(TableFile, NothingElseComesOfSpoiltFiles) {
+  const std::string whole = table_text(kH200Table, kGpu, "a test");
+  constexpr std::string_view kLikely = "{}[]\",:\\0123456789.-+eE \n\0\xff";
+  std::mt19937 random(1);
+  const auto below = [&random](std::size_t limit) { return random() % limit; };
+  std::size_t good = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text = whole;
+    for (std::size_t changes = 1 + below(3); changes > 0; --changes) {
+      const char c = kLikely[below(kLikely.size())];
+      const std::size_t at = below(text.size());
+      switch (below(3)) {
+        case 0:
+          text[at] = c;
+          break;
+        case 1:
+          text.insert(at, 1, c);
+          break;
+        default:
+          text.erase(at, 1 + below(4));
+      }
+    }
+    const auto table = parse_table(text, "f", kGpu);
+    if (!table.ok()) {
+      ASSERT_EQ(table.status().code(), Code::invalid_argument);
+      ASSERT_THAT(table.status().text(), StartsWith("f: "));
+      continue;
+    }
+    ++good;
+    if (!table->has_value()) continue;
+    for (const TableField& field : fields_of(true)) {
+      ASSERT_GE((**table).*field.value, field.lowest) << text;
+      ASSERT_LE((**table).*field.value, field.highest) << text;
+      ASSERT_EQ((**table).*field.value % field.step, 0u) << text;
+    }
+  }
+  EXPECT_GT(good, 100u);
+  EXPECT_LT(good, 15'000u);
 }
 
 TEST(TableFile, IsAFileOfSomeKilobytes) {
