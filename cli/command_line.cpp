@@ -16,7 +16,7 @@ namespace {
 
 using bench::BenchOptions;
 
-constexpr std::string_view kCommands[] = {"sol", "bench", "info", "demo", "tune"};
+constexpr std::string_view kCommands[] = {"sol", "bench", "compare", "report", "info", "demo", "tune"};
 
 // An option whose text is turned into a value by `parse`, a function that returns a Result, an optional or a
 // plain value.
@@ -111,18 +111,30 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
       "peers to measure in turns with nearlight, by commas: nccl, nccl_sym (symmetric windows), openmpi "
       "(CPU)")
       ->type_name("NAMES");
-  add(app, "--protocol", options.protocols, bench::parse_protocols,
-      "force a protocol: ll, simple, sentinel; on GPUs also several, beside what would be chosen")
+  add(app, "--algorithm", options.algorithms, bench::parse_algorithms,
+      "force an algorithm: " + bench::algorithm_names() +
+          "; on GPUs also several, beside what would be chosen")
       ->type_name("NAMES");
-  app.add_option("--grid", options.grid, "force the number of CTAs");
-  app.add_option("--threads", options.threads, "force the threads of a CTA");
+  add(app, "--protocol", options.protocols, bench::parse_protocols,
+      "force a protocol: " + bench::protocol_names() + "; on GPUs also several, beside what would be chosen")
+      ->type_name("NAMES");
+  app.add_option("--grid", options.grid, "GPU: force the number of CTAs");
+  app.add_option("--threads", options.threads, "GPU: force the threads of a CTA, a multiple of 32");
+  add(app, "--scratch", options.scratch, bench::parse_scratch,
+      "sizes, by commas; run with each: bytes of payload that a CTA (on a CPU: a rank) can take in from each "
+      "other rank before a round ends, the same for all protocols; a multiple of 512 up to 8M [by protocol]")
+      ->type_name("SIZES");
   app.add_option("--sm", options.sm,
                  "mode kernel: the SM that runs the operations, on every GPU [where the GPU puts them]");
   app.add_option("--offsets", options.offsets,
                  "mode kernel: repeat with the slots at that many places in memory");
-  app.add_flag("--percentiles", options.percentiles,
-               "also print min, p50, p95, p99, p99.9, max and the ratios to the limits");
+  app.add_flag(
+      "--percentiles", options.percentiles,
+      "also print min, p50, p95, p99, p99.9, max, the ratios to the limits and, where operations are "
+      "called, the CPU time that one takes of its thread");
   app.add_option("--json", options.json, "write the results to this file")->type_name("FILE");
+  app.add_option("--compare", options.compare, "compare with this result file, row by row")
+      ->type_name("FILE");
 }
 
 void describe_bench(CLI::App& app, BenchOptions& options) {
@@ -141,9 +153,48 @@ void describe_bench(CLI::App& app, BenchOptions& options) {
       "\n"
       "A sample's value is the slowest rank's. The table's time is the mean of the samples, as in "
       "nccl-tests.\n"
-      "Result files hold the out-of-place variant.\n"
+      "Result files hold the out-of-place variant. --compare is explained by `nearlight compare --help`.\n"
       "Exit status: 0 ok, 1 a result was wrong or an operation failed, 2 bad arguments, 3 this machine "
-      "cannot do it.");
+      "cannot do it, 4 something became slower (--compare).");
+}
+
+void describe_compare(CLI::App& app, CompareOptions& options) {
+  app.add_option("old", options.old_path, "result file to compare with")->required()->type_name("OLD.json");
+  app.add_option("new", options.new_path, "result file to judge")->required()->type_name("NEW.json");
+  app.footer(
+      std::string(
+          "Rows belong together when collective, bytes, dtype, op, ranks, mode, chain, impl, forced and "
+          "scratch are\n"
+          "equal. Where a file has several of a kind, the one with the median p50 stands for them.\n") +
+      kNoiseRule +
+      " Differences of machine, driver and\n"
+      "environment are told.\n"
+      "\n"
+      "Examples:\n"
+      "  nearlight compare before.json after.json\n"
+      "  nearlight bench all_reduce --compare before.json\n"
+      "\n"
+      "Exit status: 0 nothing became slower, 1 the new file has wrong results, 2 bad arguments or files, or "
+      "nothing to\n"
+      "compare, 4 something became slower.");
+}
+
+void describe_report(CLI::App& app, report::ReportOptions& options) {
+  app.add_option("files", options.paths, "result files (bench --json)")->required()->type_name("FILE.json");
+  app.add_option("-o,--output", options.out, "the page to write")->required()->type_name("OUT.html");
+  app.footer(
+      "Latency against size, ratio to the limit and percentiles of every implementation, with machine and "
+      "command;\n"
+      "what several files have measured alike, in one plot too. The page holds all it needs: no scripts, "
+      "nothing "
+      "from\n"
+      "the network.\n"
+      "\n"
+      "Examples:\n"
+      "  nearlight bench all_reduce --json run.json\n"
+      "  nearlight report run.json -o run.html\n"
+      "\n"
+      "Exit status: 0, or 2 for bad arguments or files, 1 when the page cannot be written.");
 }
 
 void describe_demo(CLI::App& app, DemoOptions& options) {
@@ -215,13 +266,15 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   if (!arguments.empty() && !arguments[0].starts_with('-') &&
       std::find(std::begin(kCommands), std::end(kCommands), arguments[0]) == std::end(kCommands)) {
     return failure(Code::invalid_argument,
-                   "there is no command '%s'; known are sol, bench, info, demo and tune",
+                   "there is no command '%s'; known are sol, bench, compare, report, info, demo and tune",
                    arguments[0].c_str());
   }
 
   CLI::App app("Low-latency collectives for GPUs and CPUs, and the meter they are held against.",
                "nearlight");
   BenchOptions bench_options;
+  CompareOptions compare_options;
+  report::ReportOptions report_options;
   DemoOptions demo_options;
   InfoOptions info_options;
   tune::TuneOptions tune_options;
@@ -231,6 +284,8 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   app.add_subcommand("sol", "the least times of this machine: round trip, one way, launch, bandwidth");
   CLI::App* bench =
       app.add_subcommand("bench", "time collectives against peers and against the limits of this machine");
+  CLI::App* compare = app.add_subcommand("compare", "two result files: what became slower, what faster");
+  CLI::App* report = app.add_subcommand("report", "result files as one HTML page with plots");
   CLI::App* info =
       app.add_subcommand("info", "what was built, what this machine offers, what would be chosen");
   CLI::App* demo =
@@ -245,6 +300,8 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
       "\n"
       "`nearlight COMMAND --help` tells more about each.");
   describe_bench(*bench, bench_options);
+  describe_compare(*compare, compare_options);
+  describe_report(*report, report_options);
   describe_info(*info, info_options);
   describe_demo(*demo, demo_options);
   describe_tune(*tune, tune_options);
@@ -259,6 +316,8 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
     return failure(Code::invalid_argument, "%s", error.what());
   }
 
+  if (compare->parsed()) return Invocation(compare_options);
+  if (report->parsed()) return Invocation(report_options);
   if (info->parsed()) return Invocation(info_options);
   if (tune->parsed()) return Invocation(tune_options);
   if (demo->parsed()) {

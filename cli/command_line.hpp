@@ -7,8 +7,10 @@
 
 #include "base/status.hpp"
 #include "cli/bench/options.hpp"
+#include "cli/compare.hpp"
 #include "cli/demo_command.hpp"
 #include "cli/info_command.hpp"
+#include "cli/report/report.hpp"
 #include "cli/tune/tune_command.hpp"
 
 namespace nearlight::cli {
@@ -22,8 +24,8 @@ struct SolArguments {
   std::vector<std::string> arguments;
 };
 
-using Invocation =
-    std::variant<PrintText, SolArguments, bench::BenchOptions, InfoOptions, DemoOptions, tune::TuneOptions>;
+using Invocation = std::variant<PrintText, SolArguments, bench::BenchOptions, CompareOptions,
+                                report::ReportOptions, InfoOptions, DemoOptions, tune::TuneOptions>;
 
 // `arguments`: those after the program's name. Errors are Code::invalid_argument and name the flag.
 Result<Invocation> parse_command_line(const std::vector<std::string>& arguments);

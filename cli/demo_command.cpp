@@ -42,8 +42,8 @@ int show(const DemoOptions& options, const Workload& workload, const std::string
          const bench::Setting& setting, Mode mode, const std::vector<bench::Measured>& measured) {
   std::fputs(demo_table(workload, where, setting, mode, measured).c_str(), stdout);
   std::fflush(stdout);
-  const Status kept =
-      bench::keep(options.json, options.arguments, setting, bench::rows_of(measured, setting, mode));
+  const Status kept = bench::keep(
+      options.json, bench::file_of(options.arguments, setting, bench::rows_of(measured, setting, mode)));
   return kept.ok() ? bench::verdict(measured) : report_failure(kept);
 }
 

@@ -7,9 +7,10 @@ namespace nearlight::cli {
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitWrong = 1,  // a result was wrong, or an operation failed while it ran
-  kExitUsage = 2,  // the command line was not understood or contradicts itself
-  kExitUnfit = 3,  // this machine, driver or library cannot do what was asked
+  kExitWrong = 1,   // a result was wrong, or an operation failed while it ran
+  kExitUsage = 2,   // the command line was not understood or contradicts itself
+  kExitUnfit = 3,   // this machine, driver or library cannot do what was asked
+  kExitSlower = 4,  // a comparison: something became slower
 };
 
 inline int exit_code_of(const Status& status) {

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <optional>
 
 #include <nearlight/build_info.hpp>
 #include "base/types.hpp"
@@ -42,7 +41,7 @@ std::vector<RouteFact> routes_of(const route::Facts& like) {
 // What the environment makes of the shipped table and of the choice, for two ranks.
 struct Choosing {
   route::Table table;
-  std::optional<route::Protocol> forced;
+  route::Forced forced;
   TableFact fact;
 };
 Choosing choosing_of(const route::Target& target) {

@@ -85,6 +85,8 @@ const void* JsonReader::find(const char* key) {
   return nullptr;
 }
 
+bool JsonReader::has(const char* key) const { return json_of(object_).contains(key); }
+
 void JsonReader::take(const char* key, std::string& out) {
   const void* value = find(key);
   if (value == nullptr) return;

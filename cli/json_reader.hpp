@@ -25,6 +25,8 @@ class JsonReader {
   // `origin` (a path) leads every error text. The document must be an object; a key given twice is an error.
   static Result<JsonReader> parse(std::string_view text, std::string_view origin);
 
+  // Whether an optional member is there.
+  bool has(const char* key) const;
   // After a failure the targets stay as they are; finish() tells.
   void take(const char* key, std::string& out);
   void take(const char* key, double& out);

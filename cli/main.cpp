@@ -20,6 +20,8 @@ struct Run {
     return cli::kExitOk;
   }
   int operator()(const cli::SolArguments& sol) const { return cli::sol_command(sol.arguments); }
+  int operator()(const cli::CompareOptions& options) const { return cli::compare_command(options); }
+  int operator()(const report::ReportOptions& options) const { return report::report_command(options); }
   int operator()(const cli::InfoOptions& options) const { return cli::info_command(options); }
   int operator()(const cli::DemoOptions& options) const { return cli::demo_command(options); }
   int operator()(const bench::BenchOptions& options) const { return bench::bench_command(options); }

@@ -62,9 +62,14 @@ struct ResultRow {
   std::string algorithm;  // "" when not known (peers)
   std::string protocol;   // likewise
   int grid = 0;           // CTAs; 0 when not known
+  // What the caller asked for instead of leaving it to the route, "protocol=ll,grid=8": of algorithm,
+  // protocol, grid and threads, in this order. "", and absent in the file: nothing.
+  std::string forced;
+  std::uint64_t scratch = 0;  // of nearlight's communicator (bench --scratch); 0, and absent: its default
   double min_us = 0, p50_us = 0, p95_us = 0, p99_us = 0;
   std::optional<double> p999_us;  // null below 10 000 samples
   double max_us = 0;
+  std::optional<double> cpu_us;  // CPU time an operation takes of its calling thread; may be absent
   std::uint64_t samples = 0;
   std::uint64_t wrong = 0;  // elements that differed from the reference
   double ratio_sol = 0;

@@ -120,9 +120,9 @@ void check_machine(Faults& faults, const ResultFile& file) {
   }
 }
 
-using Job = std::tuple<std::string, std::uint64_t, std::string, std::string, int, Mode>;
+using Job = std::tuple<std::string, std::uint64_t, std::string, std::string, int, Mode, std::uint64_t>;
 Job job_of(const ResultRow& row) {
-  return {row.collective, row.bytes, row.dtype, row.op, row.ranks, row.mode};
+  return {row.collective, row.bytes, row.dtype, row.op, row.ranks, row.mode, row.scratch};
 }
 
 void check_times(Faults& faults, const ResultRow& row) {
@@ -141,11 +141,35 @@ void check_times(Faults& faults, const ResultRow& row) {
                  steps[i - 1].value);
     }
   }
+  if (row.cpu_us && !(std::isfinite(*row.cpu_us) && *row.cpu_us >= 0 && *row.cpu_us <= kLongestUs)) {
+    faults.add("cpu_us is %g, not a number from 0 to %g", *row.cpu_us, kLongestUs);
+  }
   if (row.samples == 0) faults.add("samples is 0");
   if (row.p999_us.has_value() != (row.samples >= trace::kSamplesForP999)) {
     faults.add("p999_us is %s with %llu samples; it is a number from %zu samples on, null below",
                row.p999_us ? "a number" : "null", static_cast<unsigned long long>(row.samples),
                trace::kSamplesForP999);
+  }
+}
+
+// The row must tell the same as what was asked for.
+void check_forced(Faults& faults, const ResultRow& row) {
+  static const std::regex shape("(algorithm|protocol|grid|threads)=([a-z0-9_]+)");
+  std::string rest = row.forced;
+  while (!rest.empty()) {
+    const std::string one = rest.substr(0, rest.find(','));
+    rest.erase(0, one.size() + 1);
+    std::smatch part;
+    if (!std::regex_match(one, part, shape)) {
+      faults.add("forced is '%s', not algorithm=NAME,protocol=NAME,grid=N,threads=N or some of them",
+                 row.forced.c_str());
+      return;
+    }
+    const std::string taken = part[1] == "algorithm"  ? row.algorithm
+                              : part[1] == "protocol" ? row.protocol
+                              : part[1] == "grid"     ? std::to_string(row.grid)
+                                                      : part[2].str();
+    if (part[2] != taken) faults.add("forced has %s, but the row says %s", one.c_str(), taken.c_str());
   }
 }
 
@@ -166,8 +190,10 @@ void check_row(Faults& faults, const ResultFile& file, const ResultRow& row, con
     faults.check_text("algorithm", row.algorithm);
     faults.check_text("protocol", row.protocol);
   } else if (!own.contains(job_of(row))) {
-    faults.add("no row of nearlight with the same collective, bytes, dtype, op, ranks and mode beside it");
+    faults.add(
+        "no row of nearlight with the same collective, bytes, dtype, op, ranks, mode and scratch beside it");
   }
+  check_forced(faults, row);
   check_times(faults, row);
 
   if (!(file.floors.sol_us > 0 && file.floors.store_gbs > 0 && row.p50_us > 0 && row.ranks >= 1)) return;

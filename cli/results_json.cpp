@@ -38,12 +38,15 @@ Json json_of(const ResultRow& row) {
   json["algorithm"] = row.algorithm;
   json["protocol"] = row.protocol;
   json["grid"] = row.grid;
+  if (!row.forced.empty()) json["forced"] = row.forced;
+  if (row.scratch != 0) json["scratch"] = row.scratch;
   json["min_us"] = rounded(row.min_us);
   json["p50_us"] = rounded(row.p50_us);
   json["p95_us"] = rounded(row.p95_us);
   json["p99_us"] = rounded(row.p99_us);
   json["p999_us"] = number_or_null(row.p999_us);
   json["max_us"] = rounded(row.max_us);
+  if (row.cpu_us) json["cpu_us"] = rounded(*row.cpu_us);
   json["samples"] = row.samples;
   json["wrong"] = row.wrong;
   json["ratio_sol"] = rounded(row.ratio_sol);
@@ -111,6 +114,7 @@ Status take_machine(JsonReader members, Machine& machine) {
   return members.finish();
 }
 
+// Members that came later are absent from older files.
 Status take_row(JsonReader& members, ResultRow& row) {
   std::string mode;
   members.take("collective", row.collective);
@@ -124,12 +128,15 @@ Status take_row(JsonReader& members, ResultRow& row) {
   members.take("algorithm", row.algorithm);
   members.take("protocol", row.protocol);
   members.take("grid", row.grid);
+  if (members.has("forced")) members.take("forced", row.forced);
+  if (members.has("scratch")) members.take("scratch", row.scratch);
   members.take("min_us", row.min_us);
   members.take("p50_us", row.p50_us);
   members.take("p95_us", row.p95_us);
   members.take("p99_us", row.p99_us);
   members.take("p999_us", row.p999_us);
   members.take("max_us", row.max_us);
+  if (members.has("cpu_us")) members.take("cpu_us", row.cpu_us.emplace());
   members.take("samples", row.samples);
   members.take("wrong", row.wrong);
   members.take("ratio_sol", row.ratio_sol);
@@ -138,6 +145,8 @@ Status take_row(JsonReader& members, ResultRow& row) {
   const std::optional<Mode> known = parse_mode(mode);
   if (!known) return members.fault("mode", "is '" + mode + "', none of kernel, graph, eager");
   row.mode = *known;
+  if (members.has("forced") && row.forced.empty()) return members.fault("forced", "is empty");
+  if (members.has("scratch") && row.scratch == 0) return members.fault("scratch", "is 0");
   return {};
 }
 

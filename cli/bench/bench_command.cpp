@@ -4,6 +4,7 @@
 
 #include "cli/bench/run_cuda.hpp"
 #include "cli/bench/run_host.hpp"
+#include "cli/compare.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/gpu_look.hpp"
 #include "cli/peers/mpi_launch.hpp"
@@ -15,6 +16,12 @@ int bench_command(const BenchOptions& options) {
     std::fprintf(stderr, "nearlight: %s: %s\n", what, why);
     return cli::kExitUnfit;
   };
+  // A file that cannot be compared with is said before minutes are spent on measuring.
+  if (!options.compare.empty()) {
+    if (const auto old_file = cli::read_comparable(options.compare); !old_file.ok()) {
+      return report_failure(old_file.status().with_context("--compare"));
+    }
+  }
   Backend backend = options.backend;
   if (backend == Backend::best && has_peer(options, "openmpi")) backend = Backend::host;
   if (backend == Backend::host) {
@@ -27,8 +34,9 @@ int bench_command(const BenchOptions& options) {
     if (!options.against.empty()) return unfit("--against: NCCL needs a GPU", look.problem);
     if (options.mode && *options.mode != cli::Mode::eager)
       return unfit("--mode: graph and kernel need a GPU", look.problem);
-    if (options.grid != 0 || options.threads != 0)
-      return unfit("--grid and --threads need a GPU", look.problem);
+    if (options.grid || options.threads) return unfit("--grid and --threads need a GPU", look.problem);
+    if (forced_of(options).size() > 1)
+      return unfit("--algorithm, --protocol: several of them need a GPU", look.problem);
     std::fprintf(stderr, "nearlight: no GPU (%s), so between CPU processes\n", look.problem);
     return bench_host(options);
   }

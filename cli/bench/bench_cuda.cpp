@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/bench/finish.hpp"
 #include "cli/bench/run_cuda.hpp"
 #include "cli/bench/run_host.hpp"
 #include "cli/exit_code.hpp"
@@ -64,9 +65,10 @@ int bench_cuda(const BenchOptions& options, const cli::GpuLook& look) {
   job.peers = options.against;
   job.plan = plan_of(options, job.attach ? Backend::nccl : Backend::cuda);
   job.comm.timeout = std::chrono::milliseconds(options.timeout_ms);
-  job.protocols = options.protocols;
-  job.call.grid = options.grid;
-  job.call.threads = options.threads;
+  job.forced = forced_of(options);
+  job.call.grid = options.grid.value_or(0);
+  job.call.threads = options.threads.value_or(0);
+  job.scratch = options.scratch;
   job.sm = options.sm;
   job.offsets = options.offsets;
   job.progress = progress_line();
@@ -74,12 +76,7 @@ int bench_cuda(const BenchOptions& options, const cli::GpuLook& look) {
   clear_progress_line();
   if (!result.ok()) return report_failure(result.status());
   std::fputs(heading(options, job.plan, result->setting).c_str(), stdout);
-  std::fputs(tables(options, job.plan, result->setting, result->measured).c_str(), stdout);
-  std::fflush(stdout);
-  const Status kept = keep(options.json, options.arguments, result->setting,
-                           rows_of(result->measured, result->setting, job.plan.mode));
-  if (!kept.ok()) return report_failure(kept);
-  return verdict(result->measured);
+  return finish(options, job.plan, result->setting, result->measured);
 }
 
 }  // namespace nearlight::bench

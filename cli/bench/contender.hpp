@@ -9,6 +9,7 @@
 
 #include "base/status.hpp"
 #include "base/types.hpp"
+#include "cli/results.hpp"
 #include "runtime/communicator.hpp"
 
 namespace nearlight::bench {
@@ -27,6 +28,7 @@ struct Choice {
   std::string protocol;
   int grid = 0;
   std::string reason;
+  std::string forced = {};  // what the caller asked for, as ResultRow::forced
 };
 
 // Memory of one rank for inputs and outputs.
@@ -48,7 +50,8 @@ class Contender {
   // Ends what it still waits for, after a failure of any rank, from any thread. It need not work any more
   // afterwards.
   virtual void abandon() {}
-  virtual Choice choice(std::size_t count, DataType type, ReduceOp op) const = 0;
+  // A failure where an operation would fail alike: what is forced cannot be.
+  virtual Result<Choice> choice(std::size_t count, DataType type, ReduceOp op, cli::Mode mode) const = 0;
   // How often a sum of a small float type may be rounded on its way (see reference.hpp).
   virtual int roundings() const = 0;
 

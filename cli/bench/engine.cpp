@@ -16,6 +16,7 @@ struct Engine::Lane {
   Operation operation;
   Measured& measured;
   std::unique_ptr<Timer> timer;
+  double cpu_us = 0;  // of this rank, all its samples together
 };
 
 namespace {
@@ -127,19 +128,18 @@ Status Engine::measure_case(const Case& what, bool in_place, const Plan& plan, s
   std::vector<Lane> lanes;
   for (std::size_t i = 0; i < contenders_.size(); ++i) {
     Contender& contender = *contenders_[i];
-    out.push_back({what,
-                   contender.impl(),
-                   in_place,
-                   plan.chain,
-                   {},
-                   0,
-                   plan.check,
-                   "",
-                   contender.choice(what.count, what.type, what.op)});
+    Measured entry;
+    entry.what = what;
+    entry.impl = contender.impl();
+    entry.in_place = in_place;
+    entry.chain = plan.chain;
+    entry.checked = plan.check;
+    NL_TRY_ASSIGN(entry.choice, contender.choice(what.count, what.type, what.op, plan.mode));
+    out.push_back(std::move(entry));
     char* const recv = buffers_[i].recv + kGuardBytes;
     const Operation operation{in_place ? recv : buffers_[i].send + kGuardBytes, recv, what.count, what.type,
                               reduction_of(what.type, what.op, meeting_.rank())};
-    lanes.push_back({contender, operation, out.back(), nullptr});
+    lanes.push_back({contender, operation, out.back(), nullptr, 0});
   }
   // `out` has room for all of them: the lanes' references stay good.
   for (Lane& lane : lanes) {
@@ -168,6 +168,11 @@ Status Engine::measure_case(const Case& what, bool in_place, const Plan& plan, s
   for (Lane& lane : lanes) {
     NL_TRY_ASSIGN(const double wrong, meeting_.total(static_cast<double>(lane.measured.wrong)));
     lane.measured.wrong = static_cast<std::size_t>(wrong);
+    if (!lane.measured.cpu_us) continue;
+    double most[1] = {};
+    meeting_.mine()[0] = lane.cpu_us / static_cast<double>(lane.measured.samples.size());
+    NL_TRY(meeting_.slowest(most));
+    lane.measured.cpu_us = most[0];
   }
   return {};
 }
@@ -178,6 +183,10 @@ Status Engine::turn(Lane& lane, const Plan& plan, std::size_t samples, std::uint
   NL_TRY(prepare_buffers(lane, seed + 1));
   if (plan.warmup > 0) NL_TRY(settle(lane, lane.timer->run(meeting_, meeting_.mine().first(plan.warmup))));
   NL_TRY(settle(lane, lane.timer->run(meeting_, meeting_.mine().first(samples))));
+  if (const std::optional<double> cpu_us = lane.timer->cpu_us()) {
+    lane.cpu_us += *cpu_us * static_cast<double>(samples);
+    lane.measured.cpu_us = 0;  // agreed on when all turns are through
+  }
   std::vector<double> slowest(samples);
   NL_TRY(meeting_.slowest(slowest));
   for (const double us : slowest) lane.measured.samples.add_us(us);

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,11 +46,13 @@ struct Measured {
   std::string impl;
   bool in_place = false;
   int chain = 1;
-  trace::Samples samples;  // slowest rank of each
-  std::size_t wrong = 0;   // elements, over all ranks and checks; changed guard bytes and inputs count too
+  trace::Samples samples;        // slowest rank of each
+  std::optional<double> cpu_us;  // CPU time an operation takes of its thread, on the rank where it is most
+  std::size_t wrong = 0;  // elements, over all ranks and checks; changed guard bytes and inputs count too
   bool checked = false;
   std::string first_wrong;  // in words
   Choice choice;
+  std::uint64_t scratch = 0;  // as ResultRow::scratch
 };
 
 // Called by rank 0 before each turn: how far the run is (0 to 1), and what comes.

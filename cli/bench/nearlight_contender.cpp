@@ -17,9 +17,11 @@ constexpr std::uint32_t kCatchUp = 8;
 class NearlightContender final : public Contender {
  public:
   NearlightContender(std::unique_ptr<runtime::Communicator> communicator, const runtime::CallOptions& options,
-                     std::optional<std::uint32_t> sm, bool names_protocol)
+                     std::optional<std::uint32_t> sm, bool names_choice)
       : communicator_(std::move(communicator)), options_(options), sm_(sm), impl_(cli::kOwnImpl) {
-    if (names_protocol && options.protocol) impl_ += std::string("_") + algorithm::name_of(*options.protocol);
+    if (!names_choice) return;
+    if (options.algorithm) impl_ += std::string("_") + algorithm::name_of(*options.algorithm);
+    if (options.protocol) impl_ += std::string("_") + algorithm::name_of(*options.protocol);
   }
 
   const char* impl() const override { return impl_.c_str(); }
@@ -32,17 +34,13 @@ class NearlightContender final : public Contender {
   Status failed() const override { return communicator_->status(); }
   void abandon() override { communicator_->abort(); }
 
-  Choice choice(std::size_t count, DataType type, ReduceOp op) const override {
-    const route::Route route = communicator_->explain_all_reduce(count, type, op);
-    Choice choice{algorithm::name_of(route.algorithm), algorithm::name_of(route.protocol),
-                  static_cast<int>(route.grid), route.reason};
-    if (options_.protocol && *options_.protocol != route.protocol) {
-      choice.protocol = algorithm::name_of(*options_.protocol);
-      choice.grid = 0;  // the route's is for another protocol
-    }
-    if (options_.protocol) choice.reason = "protocol forced";
-    if (options_.grid != 0) choice.grid = static_cast<int>(options_.grid);
-    return choice;
+  Result<Choice> choice(std::size_t count, DataType type, ReduceOp op, cli::Mode mode) const override {
+    NL_TRY_ASSIGN(const route::Route route,
+                  mode == cli::Mode::kernel
+                      ? runtime::explain_all_reduce_loop(*communicator_, count, type, op, options_)
+                      : communicator_->explain_all_reduce(count, type, op, options_));
+    return Choice{algorithm::name_of(route.algorithm), algorithm::name_of(route.protocol),
+                  static_cast<int>(route.grid), route.reason, forced(route)};
   }
 
   int roundings() const override { return 1; }
@@ -61,6 +59,20 @@ class NearlightContender final : public Contender {
   }
 
  private:
+  // One rank copies, whatever it is asked for.
+  std::string forced(const route::Route& route) const {
+    if (route.algorithm == route::Algorithm::copy) return "";
+    std::string text;
+    const auto add = [&text](const char* what, const std::string& value) {
+      text += (text.empty() ? "" : ",") + std::string(what) + "=" + value;
+    };
+    if (options_.algorithm) add("algorithm", algorithm::name_of(*options_.algorithm));
+    if (options_.protocol) add("protocol", algorithm::name_of(*options_.protocol));
+    if (options_.grid != 0) add("grid", std::to_string(options_.grid));
+    if (options_.threads != 0) add("threads", std::to_string(options_.threads));
+    return text;
+  }
+
   std::unique_ptr<runtime::Communicator> communicator_;
   runtime::CallOptions options_;
   std::optional<std::uint32_t> sm_;
@@ -71,8 +83,8 @@ class NearlightContender final : public Contender {
 
 std::unique_ptr<Contender> make_nearlight_contender(std::unique_ptr<runtime::Communicator> communicator,
                                                     const runtime::CallOptions& options,
-                                                    std::optional<std::uint32_t> sm, bool names_protocol) {
-  return std::make_unique<NearlightContender>(std::move(communicator), options, sm, names_protocol);
+                                                    std::optional<std::uint32_t> sm, bool names_choice) {
+  return std::make_unique<NearlightContender>(std::move(communicator), options, sm, names_choice);
 }
 
 }  // namespace nearlight::bench

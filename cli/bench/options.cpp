@@ -2,12 +2,55 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cinttypes>
 #include <limits>
 
 namespace nearlight::bench {
 
 namespace {
+// The samples of all ranks are held in memory.
+constexpr std::uint64_t kMostSamples = 10'000'000, kMostFactor = 1'048'576;
+
 constexpr std::string_view kPeers[] = {"nccl", "nccl_sym", "openmpi"};
+
+// What was typed as a negative number is a very large one here.
+Status check_number(const char* flag, std::uint64_t number, std::uint64_t lowest, std::uint64_t highest) {
+  if (number >= lowest && number <= highest) return {};
+  return failure(Code::invalid_argument, "%s must be from %" PRIu64 " to %" PRIu64, flag, lowest, highest);
+}
+
+// The entries between the commas, each once; none is an error, as is one that `parse` refuses.
+template <class Entry, class Parse>
+Result<std::vector<Entry>> parse_list(std::string_view text, Parse parse) {
+  std::vector<Entry> entries;
+  for (bool more = true; more;) {
+    const std::size_t comma = text.find(',');
+    more = comma != std::string_view::npos;
+    const std::string_view one = text.substr(0, comma);
+    if (one.empty()) return failure(Code::invalid_argument, "nothing stands between two commas, or at all");
+    NL_TRY_ASSIGN(Entry entry, parse(one));
+    if (std::find(entries.begin(), entries.end(), entry) == entries.end())
+      entries.push_back(std::move(entry));
+    if (more) text.remove_prefix(comma + 1);
+  }
+  return entries;
+}
+
+template <class Kinds>
+std::string names_of(const Kinds& kinds) {
+  std::string names;
+  for (const auto kind : kinds) names += (names.empty() ? "" : ", ") + std::string(algorithm::name_of(kind));
+  return names;
+}
+
+template <class Kind, std::size_t kCount>
+Result<Kind> find_name(const Kind (&kinds)[kCount], const char* what, std::string_view name) {
+  for (const Kind kind : kinds) {
+    if (name == algorithm::name_of(kind)) return kind;
+  }
+  return failure(Code::invalid_argument, "there is no %s '%.*s'; known: %s", what,
+                 static_cast<int>(name.size()), name.data(), names_of(kinds).c_str());
+}
 
 bool mpi_has(DataType type) { return is_integer(type) || type == DataType::f32 || type == DataType::f64; }
 }  // namespace
@@ -68,41 +111,55 @@ Result<std::size_t> parse_size(std::string_view text) {
 }
 
 Result<std::vector<std::string>> parse_against(std::string_view text) {
-  std::vector<std::string> peers;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    const std::string_view name = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    if (name.empty()) continue;
-    if (std::find(std::begin(kPeers), std::end(kPeers), name) == std::end(kPeers)) {
-      return failure(Code::invalid_argument, "there is no peer '%.*s'; known are nccl, nccl_sym and openmpi",
-                     static_cast<int>(name.size()), name.data());
-    }
-    if (std::find(peers.begin(), peers.end(), name) == peers.end()) peers.emplace_back(name);
-  }
-  return peers;
+  return parse_list<std::string>(text, [](std::string_view name) -> Result<std::string> {
+    if (std::find(std::begin(kPeers), std::end(kPeers), name) != std::end(kPeers)) return std::string(name);
+    return failure(Code::invalid_argument, "there is no peer '%.*s'; known are nccl, nccl_sym and openmpi",
+                   static_cast<int>(name.size()), name.data());
+  });
+}
+
+std::string algorithm_names() { return names_of(algorithm::kAlgorithms); }
+std::string protocol_names() { return names_of(algorithm::kProtocols); }
+
+Result<std::vector<algorithm::Algorithm>> parse_algorithms(std::string_view text) {
+  return parse_list<algorithm::Algorithm>(
+      text, [](std::string_view name) { return find_name(algorithm::kAlgorithms, "algorithm", name); });
 }
 
 Result<std::vector<algorithm::Protocol>> parse_protocols(std::string_view text) {
-  using algorithm::Protocol;
-  std::vector<Protocol> protocols;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    const std::string_view name = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    bool known = false;
-    for (const Protocol protocol : algorithm::kProtocols) {
-      if (name != algorithm::name_of(protocol)) continue;
-      known = true;
-      if (std::find(protocols.begin(), protocols.end(), protocol) == protocols.end())
-        protocols.push_back(protocol);
+  return parse_list<algorithm::Protocol>(
+      text, [](std::string_view name) { return find_name(algorithm::kProtocols, "protocol", name); });
+}
+
+Result<std::vector<std::size_t>> parse_scratch(std::string_view text) {
+  return parse_list<std::size_t>(text, [](std::string_view one) -> Result<std::size_t> {
+    NL_TRY_ASSIGN(const std::size_t bytes, parse_size(one));
+    if (bytes % kScratchStep != 0 || bytes == 0 || bytes > kMaxScratch) {
+      return failure(Code::invalid_argument, "'%.*s' is not a multiple of %zu from %zu to %zu",
+                     static_cast<int>(one.size()), one.data(), kScratchStep, kScratchStep, kMaxScratch);
     }
-    if (!known) {
-      return failure(Code::invalid_argument, "there is no protocol '%.*s'; known are ll, simple and sentinel",
-                     static_cast<int>(name.size()), name.data());
-    }
+    return bytes;
+  });
+}
+
+std::vector<Forced> forced_of(const BenchOptions& options) {
+  std::vector<Forced> forced;
+  if (options.algorithms.empty()) {
+    for (const auto protocol : options.protocols) forced.push_back({std::nullopt, protocol});
+    return forced;
   }
-  return protocols;
+  for (const auto algorithm : options.algorithms) {
+    if (options.protocols.empty()) forced.push_back({algorithm, std::nullopt});
+    for (const auto protocol : options.protocols) forced.push_back({algorithm, protocol});
+  }
+  return forced;
+}
+
+runtime::Options with_scratch(runtime::Options options, std::size_t bytes) {
+  options.slots = static_cast<std::uint32_t>(bytes / 8);
+  options.packets = static_cast<std::uint32_t>(bytes / 16);
+  options.chunk_bytes = static_cast<std::uint32_t>(bytes);
+  return options;
 }
 
 bool has_peer(const BenchOptions& options, std::string_view peer) {
@@ -118,9 +175,10 @@ Status validate(const BenchOptions& options) {
   }
   if (options.min_bytes == 0) return bad("-b must be at least 1");
   if (options.min_bytes > options.max_bytes) return bad("-b is larger than -e");
-  if (options.step_factor == 1) return bad("-f must be at least 2");
-  if (options.samples && *options.samples == 0) return bad("-n must be at least 1");
-  if (options.rounds == 0) return bad("--rounds must be at least 1");
+  if (options.step_bytes == 0) NL_TRY(check_number("-f", options.step_factor, 2, kMostFactor));
+  NL_TRY(check_number("-n (or -G)", options.samples.value_or(1), 1, kMostSamples));
+  NL_TRY(check_number("-w", options.warmup, 0, kMostSamples));
+  NL_TRY(check_number("--rounds", options.rounds, 1, kMostSamples));
   if (options.chain && (*options.chain < 1 || *options.chain > 100'000))
     return bad("-m must be from 1 to 100000");
   if (options.gpus && *options.gpus < 1) return bad("-g must be at least 1");
@@ -133,6 +191,7 @@ Status validate(const BenchOptions& options) {
   if (options.tp && *options.tp != ranks) return bad("--tp differs from --ranks (or -g times -t)");
   if (ranks < 1 || ranks > kMaxRanks) return bad("--ranks (or --tp, or -g times -t) must be from 1 to 8");
   if (!options.check && !options.json.empty()) return bad("-c 0: --json keeps checked results only");
+  if (!options.check && !options.compare.empty()) return bad("-c 0: --compare takes checked results only");
   if (options.timeout_ms < 1) return bad("--timeout must be at least 1 ms");
   if (options.offsets < 0 || options.offsets > kMaxOffsets) return bad("--offsets must be from 0 to 1024");
   if (options.offsets > 0 && options.mode != cli::Mode::kernel) return bad("--offsets needs --mode kernel");
@@ -150,13 +209,20 @@ Status validate(const BenchOptions& options) {
                      name_of(type), name_of(options.op), algorithm::kOwnCode);
     }
   }
+  if (options.algorithms.size() > 1 && options.offsets > 0) return bad("--offsets takes one --algorithm");
   if (options.protocols.size() > 1 && options.offsets > 0) return bad("--offsets takes one --protocol");
+  if (!options.scratch.empty() && options.offsets > 0) return bad("--scratch and --offsets: one of them");
+  if (options.grid && *options.grid < 1) return bad("--grid must be at least 1");
+  if (options.threads && (*options.threads < 32 || *options.threads % 32 != 0)) {
+    return failure(Code::invalid_argument, "--threads is %u, not a multiple of 32", *options.threads);
+  }
   if (options.backend == Backend::host) {
+    if (options.algorithms.size() > 1) return bad("--backend host takes one --algorithm");
     if (options.protocols.size() > 1) return bad("--backend host takes one --protocol");
     if (options.mode && *options.mode != cli::Mode::eager)
       return bad("--mode: --backend host knows eager only");
     if (has("nccl") || has("nccl_sym")) return bad("--against: NCCL needs GPUs, --backend host has none");
-    if (options.grid != 0 || options.threads != 0) return bad("--grid and --threads need a GPU backend");
+    if (options.grid || options.threads) return bad("--grid and --threads need a GPU backend");
   }
   if (has("openmpi")) {
     if (options.backend == Backend::cuda || options.backend == Backend::nccl) {

@@ -14,6 +14,7 @@
 #include "cli/bench/engine.hpp"
 #include "cli/results.hpp"
 #include "cli/workload.hpp"
+#include "runtime/communicator.hpp"
 
 namespace nearlight::bench {
 
@@ -49,15 +50,26 @@ struct BenchOptions {
   std::optional<cli::Mode> mode;
   std::vector<std::string> against;
 
-  std::vector<algorithm::Protocol> protocols;  // forced: one, or several beside the route's choice
-  std::uint32_t grid = 0;
-  std::uint32_t threads = 0;
+  // Forced: one of each, or several, whose combinations run beside the route's choice.
+  std::vector<algorithm::Algorithm> algorithms;
+  std::vector<algorithm::Protocol> protocols;
+  std::optional<std::uint32_t> grid;
+  std::optional<std::uint32_t> threads;
+  std::vector<std::size_t>
+      scratch;  // see with_scratch(); a set of rows each. Empty: the communicator's default
   std::optional<std::uint32_t> sm;  // kernel mode: the SM that works; unset: where the GPU puts it
   int offsets = 0;                  // kernel mode: how many slot offsets; 0: one run as it comes
   bool percentiles = false;
   std::string json;                    // result file to write; "" for none
+  std::string compare;                 // result file to compare with; "" for none
   int timeout_ms = 20'000;             // of one wait inside an operation
   std::vector<std::string> arguments;  // as typed, after the program's name
+};
+
+// Algorithm and protocol that calls are told to take; unset ones come from the route.
+struct Forced {
+  std::optional<algorithm::Algorithm> algorithm;
+  std::optional<algorithm::Protocol> protocol;
 };
 
 inline constexpr int kMaxRanks = 8;
@@ -65,8 +77,15 @@ inline constexpr int kMaxOffsets = 1024;
 
 // "128", "16K", "1M", "2G": K, M, G are powers of 1024. The error does not name the flag.
 Result<std::size_t> parse_size(std::string_view text);
-// "ll,sentinel". Unknown names are an error that lists the known ones.
+// "one_shot" and "ll,sentinel"; the names are those of algorithm/kinds.hpp. Unknown names are an error that
+// lists the known ones.
+Result<std::vector<algorithm::Algorithm>> parse_algorithms(std::string_view text);
 Result<std::vector<algorithm::Protocol>> parse_protocols(std::string_view text);
+// All of them, for help and errors: "ll, simple, sentinel".
+std::string algorithm_names();
+std::string protocol_names();
+// "16K,64K": sizes that with_scratch() can make.
+Result<std::vector<std::size_t>> parse_scratch(std::string_view text);
 // "nccl,nccl_sym" or "openmpi". Unknown names are an error that lists the known ones.
 Result<std::vector<std::string>> parse_against(std::string_view text);
 
@@ -76,6 +95,16 @@ Status validate(const BenchOptions& options);
 // The sizes to run, in order, each a whole number of elements (rounded down, as nccl-tests does; at least
 // one).
 Result<std::vector<Case>> cases_of(const BenchOptions& options);
+
+// The combinations of `algorithms` and `protocols`; empty when nothing is forced.
+std::vector<Forced> forced_of(const BenchOptions& options);
+
+// Room for `bytes` of payload of each other rank in a region and bank, for every protocol alike: what a CTA
+// (on a CPU: a rank) takes in before a round ends. A multiple of kScratchStep from kScratchStep to
+// kMaxScratch; 0: the communicator's default, which differs by protocol.
+runtime::Options with_scratch(runtime::Options options, std::size_t bytes);
+inline constexpr std::size_t kScratchStep = 512;  // whole warps of 16-byte packets
+inline constexpr std::size_t kMaxScratch = std::size_t{8} << 20;
 
 bool has_peer(const BenchOptions& options, std::string_view peer);
 // The ranks asked for by --ranks, -g and -t, or --tp.

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/status.hpp"
@@ -19,7 +21,13 @@ class Timer {
   // Takes one sample per entry of `us`: this rank's microseconds per operation. Collective; ranks start
   // together (each timer says how).
   virtual Status run(Meeting& meeting, std::span<double> us) = 0;
+  // CPU time that an operation of the last run() took of this thread, microseconds; absent where the mode has
+  // no call to an operation.
+  virtual std::optional<double> cpu_us() const { return std::nullopt; }
 };
+
+// Nanoseconds this thread has run so far. A reading is a system call: not for inside a sample.
+std::uint64_t thread_cpu_ns();
 
 class Place {
  public:

@@ -8,6 +8,9 @@
 //   eager   All ranks begin at one moment of the clock they share (Meeting::align), and time counts from it.
 //   kernel  The loop's first samples are dropped. A sample spans `chain` operations, an even number unless
 //           asked otherwise: see runtime/kernel_loop.hpp.
+//
+// CPU time: in a graph that of launching the chain, while the stream is held back; in eager mode that of a
+// few calls after the samples, since to read the clock of a thread takes as long as half a call.
 #include "cli/bench/place_cuda.hpp"
 
 #include <cuda_runtime_api.h>
@@ -26,54 +29,62 @@ namespace {
 
 using HostMemory = probe::Owned<void*, cudaFreeHost>;
 
-// Longer than a communicator's own limit, which is expected to speak first.
-constexpr std::chrono::seconds kWaitLimit{150};
-constexpr std::uint64_t kHoldLimit_ns = 60'000'000'000;
+// Calls whose CPU time is taken together: few enough for a stream's queue, which a call waits for when it is
+// full.
+constexpr int kCpuCalls = 32;
 
 // Polls, since cudaStreamSynchronize has no limit.
-Status wait_for(cudaStream_t stream) {
-  const Deadline deadline = Deadline::after(kWaitLimit);
+Status wait_for(cudaStream_t stream, const Limits& limits) {
+  const Deadline deadline = Deadline::after(limits.work);
   for (std::uint32_t polls = 1;; ++polls) {
     const cudaError_t state = cudaStreamQuery(stream);
     if (state != cudaErrorNotReady) return probe::cuda_status("cudaStreamQuery", state);
     if (polls % 1024 == 0 && deadline.passed()) {
-      return failure(Code::timeout, "a GPU's work did not end within %lld s",
-                     static_cast<long long>(kWaitLimit.count()));
+      return failure(Code::timeout, "a GPU's work did not end within %lld ms",
+                     static_cast<long long>(limits.work.count()));
     }
   }
 }
 
 class EagerTimer final : public Timer {
  public:
-  EagerTimer(Contender& contender, const Operation& operation, int chain, cudaStream_t stream)
-      : contender_(contender), operation_(operation), chain_(chain), stream_(stream) {}
+  EagerTimer(Contender& contender, const Operation& operation, int chain, cudaStream_t stream,
+             const Limits& limits)
+      : contender_(contender), operation_(operation), chain_(chain), stream_(stream), limits_(limits) {}
 
   Status run(Meeting& meeting, std::span<double> us) override {
     for (double& sample : us) {
       NL_TRY_ASSIGN(const std::uint64_t start_ns, meeting.align());
       for (int i = 0; i < chain_; ++i) NL_TRY(contender_.all_reduce(operation_, stream_));
-      NL_TRY(wait_for(stream_));
+      NL_TRY(wait_for(stream_, limits_));
       sample = static_cast<double>(now_ns() - start_ns) * 1e-3 / chain_;
     }
-    return {};
+    NL_TRY(meeting.barrier());
+    const std::uint64_t cpu_before_ns = thread_cpu_ns();
+    for (int i = 0; i < kCpuCalls; ++i) NL_TRY(contender_.all_reduce(operation_, stream_));
+    cpu_us_ = static_cast<double>(thread_cpu_ns() - cpu_before_ns) * 1e-3 / kCpuCalls;
+    return wait_for(stream_, limits_);
   }
+  std::optional<double> cpu_us() const override { return cpu_us_; }
 
  private:
   Contender& contender_;
   Operation operation_;
   int chain_;
   cudaStream_t stream_;
+  Limits limits_;
+  std::optional<double> cpu_us_;
 };
 
 class GraphTimer final : public Timer {
  public:
   static Result<std::unique_ptr<Timer>> create(Contender& contender, const Operation& operation, int chain,
-                                               int device, cudaStream_t stream) {
-    std::unique_ptr<GraphTimer> timer(new GraphTimer(chain, stream));
+                                               int device, cudaStream_t stream, const Limits& limits) {
+    std::unique_ptr<GraphTimer> timer(new GraphTimer(chain, stream, limits));
     // Once as it is: what an implementation sets up at its first operation of a size may be forbidden in a
     // capture.
     NL_TRY(contender.all_reduce(operation, stream));
-    NL_TRY(wait_for(stream));
+    NL_TRY(wait_for(stream, limits));
     NL_TRY_ASSIGN(timer->first_, timer->capture(contender, operation, 1, device));
     NL_TRY_ASSIGN(timer->chained_, timer->capture(contender, operation, chain, device));
     for (probe::Event* event : {&timer->begin_, &timer->end_}) {
@@ -85,35 +96,42 @@ class GraphTimer final : public Timer {
     NL_PROBE_CUDA(cudaHostAlloc(&flag, sizeof(std::uint32_t), cudaHostAllocPortable | cudaHostAllocMapped));
     timer->flag_ = HostMemory(flag, device);
     *static_cast<std::uint32_t*>(flag) = 0;
-    NL_TRY(wait_for(stream));
+    NL_TRY(wait_for(stream, limits));
     return std::unique_ptr<Timer>(std::move(timer));
   }
 
   Status run(Meeting& meeting, std::span<double> us) override {
     auto* const flag = static_cast<std::uint32_t*>(flag_.get());
+    const auto hold_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(limits_.hold).count());
+    cpu_ns_ = 0;
     for (double& sample : us) {
       ++turn_;
-      NL_TRY(enqueue_hold(flag, turn_, kHoldLimit_ns, stream_));
+      NL_TRY(enqueue_hold(flag, turn_, hold_ns, stream_));
       Status enqueued = enqueue();
       // A rank that could not enqueue lets its own stream go before it tells: its kernel would hold the GPU.
       Status all = enqueued.ok() ? meeting.barrier() : enqueued;
       std::atomic_ref(*flag).store(turn_, std::memory_order_relaxed);
       NL_TRY(all);
-      NL_TRY(wait_for(stream_));
+      NL_TRY(wait_for(stream_, limits_));
       float ms = 0;
       NL_PROBE_CUDA(cudaEventElapsedTime(&ms, begin_.get(), end_.get()));
       sample = static_cast<double>(ms) * 1e3 / chain_;
     }
+    cpu_us_ = static_cast<double>(cpu_ns_) * 1e-3 / (static_cast<double>(us.size()) * chain_);
     return {};
   }
+  std::optional<double> cpu_us() const override { return cpu_us_; }
 
  private:
-  GraphTimer(int chain, cudaStream_t stream) : chain_(chain), stream_(stream) {}
+  GraphTimer(int chain, cudaStream_t stream, const Limits& limits)
+      : chain_(chain), stream_(stream), limits_(limits) {}
 
   Status enqueue() {
     NL_PROBE_CUDA(cudaGraphLaunch(first_.get(), stream_));
     NL_PROBE_CUDA(cudaEventRecord(begin_.get(), stream_));
+    const std::uint64_t cpu_before_ns = thread_cpu_ns();
     NL_PROBE_CUDA(cudaGraphLaunch(chained_.get(), stream_));
+    cpu_ns_ += thread_cpu_ns() - cpu_before_ns;
     NL_PROBE_CUDA(cudaEventRecord(end_.get(), stream_));
     return {};
   }
@@ -137,7 +155,10 @@ class GraphTimer final : public Timer {
 
   int chain_;
   cudaStream_t stream_;
+  Limits limits_;
   std::uint32_t turn_ = 0;
+  std::uint64_t cpu_ns_ = 0;
+  std::optional<double> cpu_us_;
   HostMemory flag_;
   probe::Event begin_, end_;
   probe::GraphExec first_, chained_;
@@ -162,7 +183,8 @@ class KernelTimer final : public Timer {
 
 class CudaPlace final : public Place {
  public:
-  CudaPlace(int device, probe::Stream stream) : device_(device), stream_(std::move(stream)) {}
+  CudaPlace(int device, probe::Stream stream, const Limits& limits)
+      : device_(device), stream_(std::move(stream)), limits_(limits) {}
 
   Result<char*> allocate(std::size_t bytes) override {
     void* memory = nullptr;
@@ -180,7 +202,7 @@ class CudaPlace final : public Place {
     NL_PROBE_CUDA(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_.get()));
     return wait();
   }
-  Status wait() override { return wait_for(stream_.get()); }
+  Status wait() override { return wait_for(stream_.get(), limits_); }
   runtime::Stream stream() const override { return stream_.get(); }
 
   Result<std::unique_ptr<Timer>> prepare(Contender& contender, const Operation& operation, cli::Mode mode,
@@ -190,25 +212,27 @@ class CudaPlace final : public Place {
         return std::unique_ptr<Timer>(
             std::make_unique<KernelTimer>(contender, operation, chain, stream_.get()));
       case cli::Mode::graph:
-        return GraphTimer::create(contender, operation, chain, device_, stream_.get());
+        return GraphTimer::create(contender, operation, chain, device_, stream_.get(), limits_);
       case cli::Mode::eager:
         break;
     }
-    return std::unique_ptr<Timer>(std::make_unique<EagerTimer>(contender, operation, chain, stream_.get()));
+    return std::unique_ptr<Timer>(
+        std::make_unique<EagerTimer>(contender, operation, chain, stream_.get(), limits_));
   }
 
  private:
   int device_;
   probe::Stream stream_;
+  Limits limits_;
   std::vector<probe::DeviceMemory> memory_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Place>> make_cuda_place(int device, probe::Stream stream) {
+Result<std::unique_ptr<Place>> make_cuda_place(int device, probe::Stream stream, const Limits& limits) {
   NL_PROBE_CUDA(cudaSetDevice(device));
   NL_TRY(load_hold_kernel());
-  return std::unique_ptr<Place>(std::make_unique<CudaPlace>(device, std::move(stream)));
+  return std::unique_ptr<Place>(std::make_unique<CudaPlace>(device, std::move(stream), limits));
 }
 
 }  // namespace nearlight::bench

@@ -2,8 +2,10 @@
 //
 // Ranks start a block of samples together (Meeting::align); from then on the collective itself keeps them
 // together: nobody completes operation i before everybody has begun it. A sample is the time between two
-// readings of the clock with `chain` operations in between, so reading it (some 25 ns) weighs 1 / chain.
+// readings of the clock with `chain` operations in between, so reading it (some 25 ns) weighs 1 / chain. CPU
+// time is read around the block of samples: what a rank waits for the others in it, it waits at work.
 #include <cstring>
+#include <ctime>
 #include <new>
 #include <vector>
 
@@ -20,6 +22,7 @@ class HostTimer final : public Timer {
 
   Status run(Meeting& meeting, std::span<double> us) override {
     NL_TRY(meeting.align().status());
+    const std::uint64_t cpu_before_ns = thread_cpu_ns();
     std::uint64_t before_ns = now_ns();
     for (double& sample : us) {
       for (int i = 0; i < chain_; ++i) NL_TRY(contender_.all_reduce(operation_, nullptr));
@@ -27,13 +30,17 @@ class HostTimer final : public Timer {
       sample = static_cast<double>(after_ns - before_ns) * 1e-3 / chain_;
       before_ns = after_ns;
     }
+    cpu_us_ = static_cast<double>(thread_cpu_ns() - cpu_before_ns) * 1e-3 /
+              (static_cast<double>(us.size()) * chain_);
     return {};
   }
+  std::optional<double> cpu_us() const override { return cpu_us_; }
 
  private:
   Contender& contender_;
   Operation operation_;
   int chain_;
+  std::optional<double> cpu_us_;
 };
 
 class HostPlace final : public Place {
@@ -74,6 +81,12 @@ class HostPlace final : public Place {
 };
 
 }  // namespace
+
+std::uint64_t thread_cpu_ns() {
+  std::timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
+}
 
 std::unique_ptr<Place> make_host_place() { return std::make_unique<HostPlace>(); }
 

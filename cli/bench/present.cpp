@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <utility>
 
 #include <nearlight/build_info.hpp>
 #include "cli/bench/table.hpp"
@@ -22,12 +23,16 @@ namespace {
   text += line;
 }
 
-std::vector<std::string> impls_of(const std::vector<Measured>& measured) {
-  std::vector<std::string> impls;
+// An implementation and the scratch it was measured with; what goes into one table.
+using Series = std::pair<std::string, std::uint64_t>;
+
+std::vector<Series> series_of(const std::vector<Measured>& measured) {
+  std::vector<Series> all;
   for (const Measured& entry : measured) {
-    if (std::find(impls.begin(), impls.end(), entry.impl) == impls.end()) impls.push_back(entry.impl);
+    const Series series{entry.impl, entry.scratch};
+    if (std::find(all.begin(), all.end(), series) == all.end()) all.push_back(series);
   }
-  return impls;
+  return all;
 }
 
 }  // namespace
@@ -50,6 +55,9 @@ std::vector<cli::ResultRow> rows_of(const std::vector<Measured>& measured, const
     row.algorithm = entry.choice.algorithm;
     row.protocol = entry.choice.protocol;
     row.grid = entry.choice.grid;
+    row.forced = entry.choice.forced;
+    row.scratch = entry.scratch;
+    row.cpu_us = entry.cpu_us;
     row.wrong = entry.wrong;
     cli::set_times(row, *summary, setting.floors);
     rows.push_back(std::move(row));
@@ -82,12 +90,14 @@ std::string tables(const BenchOptions& options, const Plan& plan, const Setting&
   if (options.offsets > 0) {
     text += offset_table(spread_over_offsets(rows));
   } else {
-    for (const std::string& impl : impls_of(measured)) {
+    for (const auto& [impl, scratch] : series_of(measured)) {
       std::vector<const Measured*> own;
       for (const Measured& entry : measured) {
-        if (entry.impl == impl) own.push_back(&entry);
+        if (entry.impl == impl && entry.scratch == scratch) own.push_back(&entry);
       }
-      append(text, "#\n# %s\n", impl.c_str());
+      append(text, "#\n# %s", impl.c_str());
+      if (scratch != 0) append(text, ", scratch %llu", static_cast<unsigned long long>(scratch));
+      text += "\n";
       text += perf_table(own, setting.ranks);
     }
   }
@@ -95,9 +105,8 @@ std::string tables(const BenchOptions& options, const Plan& plan, const Setting&
   return text;
 }
 
-Status keep(const std::string& path, const std::vector<std::string>& arguments, const Setting& setting,
-            std::vector<cli::ResultRow> rows) {
-  if (path.empty()) return {};
+cli::ResultFile file_of(const std::vector<std::string>& arguments, const Setting& setting,
+                        std::vector<cli::ResultRow> rows) {
   cli::ResultFile file;
   file.date = cli::now_utc();
   file.commit = build_info::commit;
@@ -108,7 +117,19 @@ Status keep(const std::string& path, const std::vector<std::string>& arguments, 
   file.machine = setting.machine;
   file.floors = setting.floors;
   file.rows = std::move(rows);
+  return file;
+}
+
+Status keep(const std::string& path, const cli::ResultFile& file) {
+  if (path.empty()) return {};
   return cli::write_results(file, path).with_context("--json " + path);
+}
+
+Progress part_of(const Progress& whole, std::size_t turn, std::size_t turns) {
+  if (!whole) return {};
+  return [whole, turn, turns](double done, const std::string& what) {
+    whole((static_cast<double>(turn) + done) / static_cast<double>(turns), what);
+  };
 }
 
 Progress progress_line() {

@@ -27,10 +27,14 @@ std::string heading(const BenchOptions& options, const Plan& plan, const Setting
 // All tables, an implementation each, and what was wrong.
 std::string tables(const BenchOptions& options, const Plan& plan, const Setting& setting,
                    const std::vector<Measured>& measured);
-// The file named by --json; out-of-place rows only.
-Status keep(const std::string& path, const std::vector<std::string>& arguments, const Setting& setting,
-            std::vector<cli::ResultRow> rows);
+// What a result file of this run holds; `rows`: out of place only.
+cli::ResultFile file_of(const std::vector<std::string>& arguments, const Setting& setting,
+                        std::vector<cli::ResultRow> rows);
+// Writes it to the path of --json; "" for nowhere.
+Status keep(const std::string& path, const cli::ResultFile& file);
 
+// What a run that is turn `turn` of `turns` tells of its progress.
+Progress part_of(const Progress& whole, std::size_t turn, std::size_t turns);
 // A line on stderr that is written over, and only where stderr is a terminal.
 Progress progress_line();
 // Removes it.

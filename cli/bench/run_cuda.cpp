@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bootstrap/in_process.hpp"
+#include "cli/bench/limits.hpp"
 #include "cli/bench/nearlight_contender.hpp"
 #include "cli/bench/place_cuda.hpp"
 #include "cli/machine.hpp"
@@ -21,7 +22,6 @@ namespace nearlight::bench {
 
 namespace {
 
-constexpr std::chrono::milliseconds kMeetingLimit{180'000};
 // From one slot offset to the next: a MiB, as the speed of a line varies more from page to page than within
 // one, and an odd number of lines, so that the offsets fall on all kinds of them.
 constexpr std::size_t kOffsetStep = (std::size_t{1} << 20) + 33 * 128;
@@ -40,21 +40,22 @@ struct Rank {
 };
 
 // nearlight's own, each with a communicator a turn.
-std::size_t own_contenders(const CudaJob& job) {
-  return job.protocols.size() > 1 ? 1 + job.protocols.size() : 1;
+std::size_t own_contenders(const CudaJob& job) { return job.forced.size() > 1 ? 1 + job.forced.size() : 1; }
+// What the route takes, one forced choice, or the route's and then the forced ones.
+Forced forced_in(const CudaJob& job, std::size_t contender) {
+  if (job.forced.size() == 1) return job.forced[0];
+  return contender == 0 ? Forced{} : job.forced[contender - 1];
 }
-// What the route takes, one forced protocol, or the route's and then the forced ones.
-std::optional<algorithm::Protocol> forced_protocol(const CudaJob& job, std::size_t contender) {
-  if (job.protocols.size() == 1) return job.protocols[0];
-  if (contender == 0) return std::nullopt;
-  return job.protocols[contender - 1];
+std::size_t turns_of(const CudaJob& job) {
+  return std::max({std::size_t{1}, static_cast<std::size_t>(std::max(job.offsets, 0)), job.scratch.size()});
 }
 
 Result<std::unique_ptr<runtime::Communicator>> create_own(const CudaJob& job, Rank& rank, int device,
                                                           std::size_t turn, std::size_t contender,
                                                           peers::NcclComm* nccl) {
   runtime::Options options = job.comm;
-  options.heap_offset = turn * kOffsetStep;
+  if (job.offsets > 0) options.heap_offset = turn * kOffsetStep;
+  if (!job.scratch.empty()) options = with_scratch(options, job.scratch[turn]);
   if (job.attach) return runtime::create_cuda_nccl(nccl->get(), options);
   return runtime::create_cuda_local(std::move(rank.for_communicators[turn * own_contenders(job) + contender]),
                                     device, options);
@@ -63,8 +64,10 @@ Result<std::unique_ptr<runtime::Communicator>> create_own(const CudaJob& job, Ra
 Status run_rank(const CudaJob& job, Rank& rank) {
   Exchange& exchange = *rank.exchange;
   const int device = job.devices[static_cast<std::size_t>(exchange.rank())];
-  NL_TRY_ASSIGN(const auto place, make_cuda_place(device, std::move(rank.stream)));
-  NL_TRY_ASSIGN(const auto meeting, Meeting::create(exchange, samples_per_turn(job.plan), kMeetingLimit));
+  const Limits limits =
+      limits_of(job.comm.timeout.value_or(std::chrono::milliseconds(BenchOptions().timeout_ms)));
+  NL_TRY_ASSIGN(const auto place, make_cuda_place(device, std::move(rank.stream), limits));
+  NL_TRY_ASSIGN(const auto meeting, Meeting::create(exchange, samples_per_turn(job.plan), limits.meeting));
   // Two communicators: the peers' one is aborted when something fails, which takes it away from under whoever
   // else uses it.
   std::shared_ptr<peers::NcclComm> for_peers, for_attaching;
@@ -79,14 +82,16 @@ Status run_rank(const CudaJob& job, Rank& rank) {
   std::size_t largest = 0;
   for (const Case& what : job.cases) largest = std::max(largest, what.bytes());
 
-  const std::size_t turns = rank.for_communicators.size() / own_contenders(job);
+  const std::size_t turns = turns_of(job);
   for (std::size_t turn = 0; turn < turns; ++turn) {
     std::vector<std::unique_ptr<Contender>> contenders;
     for (std::size_t own = 0; own < own_contenders(job); ++own) {
       NL_TRY_ASSIGN(auto communicator, create_own(job, rank, device, turn, own, for_attaching.get()));
       rank.memory = communicator->memory();
       runtime::CallOptions call = job.call;
-      call.protocol = forced_protocol(job, own);
+      const Forced forced = forced_in(job, own);
+      call.algorithm = forced.algorithm;
+      call.protocol = forced.protocol;
       contenders.push_back(make_nearlight_contender(std::move(communicator), call, job.sm, own > 0));
     }
     for (const std::string& peer : job.peers) {
@@ -97,13 +102,10 @@ Status run_rank(const CudaJob& job, Rank& rank) {
     for (const auto& contender : contenders) views.push_back(contender.get());
     Engine engine(*meeting, *place, views);
     NL_TRY(engine.reserve(largest));
-    Progress progress;
-    if (job.progress) {
-      progress = [&](double done, const std::string& what) {
-        job.progress((static_cast<double>(turn) + done) / static_cast<double>(turns), what);
-      };
+    NL_TRY_ASSIGN(auto measured, engine.measure(job.cases, job.plan, part_of(job.progress, turn, turns)));
+    if (!job.scratch.empty()) {
+      for (Measured& entry : measured) entry.scratch = job.scratch[turn];
     }
-    NL_TRY_ASSIGN(auto measured, engine.measure(job.cases, job.plan, progress));
     rank.measured.insert(rank.measured.end(), std::make_move_iterator(measured.begin()),
                          std::make_move_iterator(measured.end()));
     // Nobody takes its communicator down while another still measures.
@@ -157,7 +159,7 @@ Result<CudaResult> run_cuda(const CudaJob& job) {
 
   Exchanges own = bootstrap::make_in_process_group(nranks);
   std::vector<Rank> ranks(static_cast<std::size_t>(nranks));
-  const std::size_t communicators = static_cast<std::size_t>(std::max(job.offsets, 1)) * own_contenders(job);
+  const std::size_t communicators = turns_of(job) * own_contenders(job);
   for (std::size_t i = 0; i < communicators; ++i) {
     Exchanges group = bootstrap::make_in_process_group(nranks);
     for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].for_communicators.push_back(std::move(group[r]));

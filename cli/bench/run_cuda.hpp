@@ -24,14 +24,17 @@ struct CudaJob {
   Plan plan;
   runtime::Options comm;
   runtime::CallOptions call;
-  std::vector<algorithm::Protocol> protocols;  // forced: one, or several beside the route's choice
-  std::optional<std::uint32_t> sm;             // kernel mode: the SM that works
-  int offsets = 0;                             // run again with the slots at that many places; 0: once
+  std::vector<Forced> forced;       // one, or several beside the route's choice
+  std::optional<std::uint32_t> sm;  // kernel mode: the SM that works
+  // Run again with the slots at that many places, or with each scratch (see with_scratch()); 0 and empty:
+  // once.
+  int offsets = 0;
+  std::vector<std::size_t> scratch;
   Progress progress;
 };
 
 struct CudaResult {
-  std::vector<Measured> measured;  // of all offsets, one after the other
+  std::vector<Measured> measured;  // of all offsets or scratches, one after the other
   Setting setting;
 };
 

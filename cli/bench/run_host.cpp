@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include "cli/bench/finish.hpp"
+#include "cli/bench/limits.hpp"
 #include "cli/bench/nearlight_contender.hpp"
 #include "cli/bench/pin.hpp"
 #include "cli/exit_code.hpp"
@@ -16,18 +18,14 @@ namespace nearlight::bench {
 
 namespace {
 
-constexpr std::chrono::milliseconds kMeetingLimit{120'000};
 // A benchmark that runs longer was told to: this only keeps forgotten ones from running for ever.
 constexpr std::chrono::hours kForkLimit{12};
 
-}  // namespace
-
-Result<HostResult> run_host_rank(Exchange& exchange, const HostJob& job) {
-  NL_TRY(pin_rank(exchange.rank(), exchange.nranks()));
-  NL_TRY_ASSIGN(const auto meeting, Meeting::create(exchange, samples_per_turn(job.plan), kMeetingLimit));
-  HostResult result;
+Status measure(Exchange& exchange, const HostJob& job, Meeting& meeting, std::size_t scratch,
+               const Progress& progress, HostResult& result) {
   std::vector<std::unique_ptr<Contender>> contenders;
-  NL_TRY_ASSIGN(auto communicator, runtime::create_host(exchange, job.comm));
+  const runtime::Options options = scratch == 0 ? job.comm : with_scratch(job.comm, scratch);
+  NL_TRY_ASSIGN(auto communicator, runtime::create_host(exchange, options));
   result.memory = communicator->memory();
   contenders.push_back(make_nearlight_contender(std::move(communicator), job.call));
   if (job.make_peers) {
@@ -38,13 +36,31 @@ Result<HostResult> run_host_rank(Exchange& exchange, const HostJob& job) {
   for (const auto& contender : contenders) views.push_back(contender.get());
 
   const auto place = make_host_place();
-  Engine engine(*meeting, *place, views);
+  Engine engine(meeting, *place, views);
   std::size_t largest = 0;
   for (const Case& what : job.cases) largest = std::max(largest, what.bytes());
   NL_TRY(engine.reserve(largest));
-  NL_TRY_ASSIGN(result.measured, engine.measure(job.cases, job.plan, job.progress));
+  NL_TRY_ASSIGN(auto measured, engine.measure(job.cases, job.plan, progress));
+  for (Measured& entry : measured) {
+    entry.scratch = scratch;
+    result.measured.push_back(std::move(entry));
+  }
   // Nobody takes its communicator down while another still measures.
-  NL_TRY(meeting->barrier());
+  return meeting.barrier();
+}
+
+}  // namespace
+
+Result<HostResult> run_host_rank(Exchange& exchange, const HostJob& job) {
+  NL_TRY(pin_rank(exchange.rank(), exchange.nranks()));
+  const auto timeout = job.comm.timeout.value_or(std::chrono::milliseconds(BenchOptions().timeout_ms));
+  NL_TRY_ASSIGN(const auto meeting,
+                Meeting::create(exchange, samples_per_turn(job.plan), limits_of(timeout).meeting));
+  HostResult result;
+  const std::vector<std::size_t> turns = job.scratch.empty() ? std::vector<std::size_t>{0} : job.scratch;
+  for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+    NL_TRY(measure(exchange, job, *meeting, turns[turn], part_of(job.progress, turn, turns.size()), result));
+  }
   return result;
 }
 
@@ -81,7 +97,9 @@ Result<int> bench_host_rank(Exchange& exchange, const BenchOptions& options, Set
   NL_TRY_ASSIGN(job.cases, cases_of(options));
   job.plan = plan_of(options, Backend::host);
   job.comm.timeout = std::chrono::milliseconds(options.timeout_ms);
+  if (!options.algorithms.empty()) job.call.algorithm = options.algorithms[0];
   if (!options.protocols.empty()) job.call.protocol = options.protocols[0];
+  job.scratch = options.scratch;
   job.make_peers = make_peers;
   const bool speaks = exchange.rank() == 0;
   if (speaks) {
@@ -92,12 +110,7 @@ Result<int> bench_host_rank(Exchange& exchange, const BenchOptions& options, Set
   auto result = run_host_rank(exchange, job);
   if (speaks) clear_progress_line();
   NL_TRY(result.status());
-  if (speaks) {
-    std::fputs(tables(options, job.plan, setting, result->measured).c_str(), stdout);
-    std::fflush(stdout);
-    NL_TRY(keep(options.json, options.arguments, setting, rows_of(result->measured, setting, job.plan.mode)));
-  }
-  return verdict(result->measured);
+  return speaks ? finish(options, job.plan, setting, result->measured) : verdict(result->measured);
 }
 
 int bench_host(const BenchOptions& options) {

@@ -26,7 +26,8 @@ struct HostJob {
   Plan plan;
   runtime::Options comm;
   runtime::CallOptions call;
-  MakePeers make_peers;  // may be empty
+  std::vector<std::size_t> scratch;  // run again with each, see with_scratch(); empty: once with `comm`
+  MakePeers make_peers;              // may be empty
   Progress progress;
 };
 

@@ -80,7 +80,9 @@ class NcclContender final : public bench::Contender {
                                    : failure(Code::aborted, "the NCCL communicator was aborted");
   }
   void abandon() override { comm_->abort(); }
-  Choice choice(std::size_t, DataType, ReduceOp) const override { return {"", "", 0, "NCCL does not tell"}; }
+  Result<Choice> choice(std::size_t, DataType, ReduceOp, cli::Mode) const override {
+    return Choice{"", "", 0, "NCCL does not tell", ""};
+  }
   // Its kernels may add in the type itself, a rounding a rank.
   int roundings() const override { return nranks_; }
 

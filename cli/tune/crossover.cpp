@@ -7,19 +7,32 @@ namespace nearlight::tune {
 
 namespace {
 
+using route::Algorithm;
 using route::Protocol;
 using route::Table;
 
+constexpr Way kLl{Algorithm::one_shot, Protocol::ll}, kSimple{Algorithm::one_shot, Protocol::simple},
+    kSentinel{Algorithm::one_shot, Protocol::sentinel}, kTwoShot{Algorithm::two_shot, Protocol::sentinel};
+
 constexpr Crossover kHost[] = {
-    {"ll_limit_bytes", &Table::ll_limit_bytes, false, Protocol::ll, Protocol::simple},
+    {"ll_limit_bytes", &Table::ll_limit_bytes, Counts::message, false, kLl, kSimple},
 };
 // Integers have no sentinel, and f64 has no code of its own, whatever the operator.
-constexpr Crossover kGpu[] = {
-    {"sentinel_first_bytes", &Table::sentinel_first_bytes, true, Protocol::ll, Protocol::sentinel},
-    {"sentinel_limit_bytes", &Table::sentinel_limit_bytes, false, Protocol::sentinel, Protocol::simple},
-    {"sentinel_any_limit_bytes", &Table::sentinel_any_limit_bytes, false, Protocol::sentinel,
-     Protocol::simple, DataType::f64},
-    {"ll_limit_bytes", &Table::ll_limit_bytes, false, Protocol::ll, Protocol::simple, DataType::i32},
+constexpr Crossover kTwoGpus[] = {
+    {"sentinel_first_bytes", &Table::sentinel_first_bytes, Counts::sent, true, kLl, kSentinel},
+    {"sentinel_limit_bytes", &Table::sentinel_limit_bytes, Counts::sent, false, kSentinel, kSimple},
+    {"sentinel_any_limit_bytes", &Table::sentinel_any_limit_bytes, Counts::sent, false, kSentinel, kSimple,
+     DataType::f64},
+    {"ll_limit_bytes", &Table::ll_limit_bytes, Counts::sent, false, kLl, kSimple, DataType::i32},
+};
+// From three ranks on two-shot comes before simple, up to as many bytes of the message. Integers of more than
+// three ranks go from LL to two-shot and hardly come to its limit.
+constexpr Crossover kMoreGpus[] = {
+    {"sentinel_first_bytes", &Table::sentinel_first_bytes, Counts::sent, true, kLl, kSentinel},
+    {"two_shot_gain_bytes", &Table::two_shot_gain_bytes, Counts::saved, true, kSentinel, kTwoShot},
+    {"sentinel_limit_bytes", &Table::sentinel_limit_bytes, Counts::message, false, kTwoShot, kSimple},
+    {"sentinel_any_limit_bytes", &Table::sentinel_any_limit_bytes, Counts::message, false, kTwoShot, kSimple,
+     DataType::f64},
 };
 
 constexpr std::size_t kStretches = 10;
@@ -32,14 +45,35 @@ double median(std::span<const double> values) {
 
 }  // namespace
 
-std::span<const Crossover> crossovers_of(bool gpu) {
-  if (gpu) return kGpu;
-  return kHost;
+std::string name_of(const Way& way) {
+  const char* const protocol = algorithm::name_of(way.protocol);
+  if (way.algorithm == Algorithm::one_shot) return protocol;
+  return std::string(algorithm::name_of(way.algorithm)) + " " + protocol;
 }
 
-std::vector<std::size_t> sizes_around(std::uint64_t value, int others) {
+std::span<const Crossover> crossovers_of(bool gpu, int nranks) {
+  if (!gpu) return kHost;
+  if (nranks <= 2) return kTwoGpus;
+  return kMoreGpus;
+}
+
+std::uint64_t message_of(std::uint64_t value, Counts counts, int nranks) {
+  const auto n = static_cast<std::uint64_t>(nranks);
+  if (counts == Counts::sent) return value / (n - 1);
+  if (counts == Counts::saved) return value * n / ((n - 1) * (n - 2));
+  return value;
+}
+
+std::uint64_t value_of(std::uint64_t message, Counts counts, int nranks) {
+  const auto n = static_cast<std::uint64_t>(nranks);
+  if (counts == Counts::sent) return message * (n - 1);
+  if (counts == Counts::saved) return message * (n - 1) * (n - 2) / n;
+  return message;
+}
+
+std::vector<std::size_t> sizes_around(std::uint64_t message) {
   // Where a protocol is never taken, there is no place to start from: that of small messages.
-  const double middle = static_cast<double>(value == 0 ? 64 : value) / others;
+  const auto middle = static_cast<double>(message == 0 ? 64 : message);
   const bool large = middle >= 1 << 20;
   std::vector<std::size_t> sizes;
   for (int half = -4; half <= (large ? 2 : 4); ++half) {
@@ -81,10 +115,10 @@ double Point::noise() const {
   return slower > 0 ? std::max(kLeastNoise, (below.noise_us + above.noise_us) / slower) : 1;
 }
 
-Refined refine(const Crossover& crossover, std::uint64_t value, int others, std::span<const Point> points) {
-  const auto factor = static_cast<std::uint64_t>(others);
+Refined refine(const Crossover& crossover, std::uint64_t value, int nranks, std::span<const Point> points) {
+  const std::uint64_t border = message_of(value, crossover.counts, nranks);
   const auto is_below = [&](const Point& point) {
-    return crossover.first ? point.bytes < value / factor : point.bytes <= value / factor;
+    return crossover.first ? point.bytes < border : point.bytes <= border;
   };
   const auto before = static_cast<std::size_t>(std::count_if(points.begin(), points.end(), is_below));
   std::size_t after = before;
@@ -103,11 +137,13 @@ Refined refine(const Crossover& crossover, std::uint64_t value, int others, std:
     refined.most_noise = std::max(refined.most_noise, point.noise());
   }
   refined.at_the_edge = after == 0 || after == points.size();
+  std::uint64_t message = 0;
   if (crossover.first) {
-    refined.value = after < points.size() ? points[after].bytes * factor : (points.back().bytes + 1) * factor;
+    message = after < points.size() ? points[after].bytes : points.back().bytes + 1;
   } else {
-    refined.value = after > 0 ? points[after - 1].bytes * factor : (points.front().bytes - 1) * factor;
+    message = after > 0 ? points[after - 1].bytes : points.front().bytes - 1;
   }
+  refined.value = value_of(message, crossover.counts, nranks);
   return refined;
 }
 

@@ -14,19 +14,39 @@
 
 namespace nearlight::tune {
 
+// A way to do an all-reduce.
+struct Way {
+  route::Algorithm algorithm = route::Algorithm::one_shot;
+  route::Protocol protocol = route::Protocol::ll;
+};
+// "ll", "two_shot sentinel".
+std::string name_of(const Way& way);
+
+// What a number counts.
+enum class Counts {
+  message,  // its bytes
+  sent,     // by one rank in one-shot: the message times the other ranks
+  saved,    // by two-shot, of what one rank sends
+};
+
 struct Crossover {
   const char* field;
   route::TableNumber number;
+  Counts counts;
   bool first;                     // the number is the first size of `above`; else the last of `below`
-  route::Protocol below, above;   // of smaller and of larger messages
+  Way below, above;               // of smaller and of larger messages
   DataType type = DataType::f32;  // of the messages that tell
 };
 // In the order in which they are measured. The operator is always the sum.
-std::span<const Crossover> crossovers_of(bool gpu);
+std::span<const Crossover> crossovers_of(bool gpu, int nranks);
 
-// Bytes of the messages to look at, ascending: `value` itself, and from a quarter of it to four times as much
-// (twice, from a MiB on). Multiples of 8, at least 8. `value` counts the bytes sent to all `others`.
-std::vector<std::size_t> sizes_around(std::uint64_t value, int others);
+// From a number of the table to bytes of a message, as the route does it, and back.
+std::uint64_t message_of(std::uint64_t value, Counts counts, int nranks);
+std::uint64_t value_of(std::uint64_t message, Counts counts, int nranks);
+
+// Bytes of the messages to look at, ascending: `message` itself, and from a quarter of it to four times as
+// much (twice, from a MiB on). Multiples of 8, at least 8.
+std::vector<std::size_t> sizes_around(std::uint64_t message);
 
 // A time, and how far it might be off.
 struct Timing {
@@ -59,6 +79,6 @@ struct Refined {
 };
 // Moves `value` over one size after the other, as long as the other protocol is faster there by more than
 // noise. `points` ascending.
-Refined refine(const Crossover& crossover, std::uint64_t value, int others, std::span<const Point> points);
+Refined refine(const Crossover& crossover, std::uint64_t value, int nranks, std::span<const Point> points);
 
 }  // namespace nearlight::tune

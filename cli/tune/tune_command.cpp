@@ -35,6 +35,19 @@ using std::chrono::milliseconds;
 constexpr milliseconds kCallTimeout{20'000};
 constexpr std::size_t kSamples = 20'000;  // of a size and protocol, if the budget allows it
 
+runtime::CallOptions options_of(const Way& way) {
+  runtime::CallOptions options;
+  options.algorithm = way.algorithm;
+  options.protocol = way.protocol;
+  return options;
+}
+bench::Forced forced_of(const Way& way) { return {way.algorithm, way.protocol}; }
+// As the benchmark names a forced contender.
+std::string impl_of(const Way& way) {
+  return std::string(cli::kOwnImpl) + "_" + algorithm::name_of(way.algorithm) + "_" +
+         algorithm::name_of(way.protocol);
+}
+
 // What one crossover takes: two forced protocols in turns, at each of the sizes.
 struct Job {
   Crossover crossover;
@@ -45,10 +58,10 @@ struct Job {
 std::vector<Job> jobs_of(const route::Table& table, const route::Target& target, int budget_s) {
   std::vector<Job> jobs;
   std::size_t cases = 0;
-  for (const Crossover& crossover : crossovers_of(target.gpu)) {
+  for (const Crossover& crossover : crossovers_of(target.gpu, target.nranks)) {
     Job job{crossover, {}, {}};
-    for (const std::size_t bytes :
-         sizes_around(table.*crossover.number, target.gpu ? target.nranks - 1 : 1)) {
+    const std::uint64_t message = message_of(table.*crossover.number, crossover.counts, target.nranks);
+    for (const std::size_t bytes : sizes_around(message)) {
       job.cases.push_back({bytes / size_of(crossover.type), crossover.type, ReduceOp::sum});
     }
     cases += job.cases.size();
@@ -78,16 +91,14 @@ std::vector<Point> points_of(const std::vector<Measured>& measured, const std::s
 }
 
 void print_points(const Crossover& crossover, const std::vector<Point>& points) {
-  std::printf("\n# %s: %s or %s, %s sum\n", crossover.field, algorithm::name_of(crossover.below),
-              algorithm::name_of(crossover.above), name_of(crossover.type));
-  std::printf("#   size (B)  %9s us  %9s us     gain    noise  faster\n", algorithm::name_of(crossover.below),
-              algorithm::name_of(crossover.above));
+  const std::string below = name_of(crossover.below), above = name_of(crossover.above);
+  std::printf("\n# %s: %s or %s, %s sum\n", crossover.field, below.c_str(), above.c_str(),
+              nearlight::name_of(crossover.type));
+  std::printf("#   size (B)  %17s us  %17s us     gain    noise  faster\n", below.c_str(), above.c_str());
   for (const Point& point : points) {
-    const char* const faster = point.below_wins()   ? algorithm::name_of(crossover.below)
-                               : point.above_wins() ? algorithm::name_of(crossover.above)
-                                                    : "-";
-    std::printf("%12zu  %12.3f  %12.3f  %6.1f%%  %6.1f%%  %s\n", point.bytes, point.below.us, point.above.us,
-                100 * point.gain(), 100 * point.noise(), faster);
+    const std::string faster = point.below_wins() ? below : point.above_wins() ? above : "-";
+    std::printf("%12zu  %20.3f  %20.3f  %6.1f%%  %6.1f%%  %s\n", point.bytes, point.below.us, point.above.us,
+                100 * point.gain(), 100 * point.noise(), faster.c_str());
   }
 }
 
@@ -118,7 +129,6 @@ Result<int> tune(const TuneOptions& options, const route::Target& target, const 
     std::printf("# tune: %d %s ranks, from the table %s\n", target.nranks, target.gpu ? "GPU" : "CPU",
                 route::describe(start, target).c_str());
   }
-  const int others = target.gpu ? target.nranks - 1 : 1;
   route::Table table = start;
   table.origin = route::Origin::file;
   std::size_t changed = 0;
@@ -129,7 +139,7 @@ Result<int> tune(const TuneOptions& options, const route::Target& target, const 
     const Crossover& crossover = job.crossover;
     const auto points = points_of(measured, names(job).below, names(job).above);
     const std::uint64_t before = start.*crossover.number;
-    Refined refined = refine(crossover, before, others, points);
+    Refined refined = refine(crossover, before, target.nranks, points);
     for (const route::TableField& field : route::fields_of(target.gpu)) {
       if (field.value == crossover.number)
         refined.value = std::clamp(refined.value, field.lowest, field.highest);
@@ -164,14 +174,13 @@ Result<int> tune_host_rank(Exchange& exchange, const TuneOptions& options, const
     host.cases = job.cases;
     host.plan = job.plan;
     host.comm.timeout = kCallTimeout;
-    host.call.protocol = job.crossover.below;
+    host.call = options_of(job.crossover.below);
     // The other protocol is a peer, on a communicator of its own.
     host.make_peers = [&](Exchange& group) -> Result<std::vector<std::unique_ptr<bench::Contender>>> {
-      runtime::CallOptions call;
-      call.protocol = job.crossover.above;
       NL_TRY_ASSIGN(auto communicator, runtime::create_host(group, host.comm));
       std::vector<std::unique_ptr<bench::Contender>> peers;
-      peers.push_back(bench::make_nearlight_contender(std::move(communicator), call, {}, true));
+      peers.push_back(bench::make_nearlight_contender(std::move(communicator),
+                                                      options_of(job.crossover.above), {}, true));
       return peers;
     };
     if (speaks) host.progress = bench::progress_line();
@@ -181,8 +190,7 @@ Result<int> tune_host_rank(Exchange& exchange, const TuneOptions& options, const
     return std::move(result->measured);
   };
   const auto names = [](const Job& job) {
-    return Names{std::string(cli::kOwnImpl),
-                 std::string(cli::kOwnImpl) + "_" + algorithm::name_of(job.crossover.above)};
+    return Names{std::string(cli::kOwnImpl), impl_of(job.crossover.above)};
   };
   return tune(options, target, start, speaks, names, measure);
 }
@@ -241,7 +249,7 @@ Result<int> tune_cuda(const TuneOptions& options, const cli::GpuLook& look) {
   const auto measure = [&](const Job& job) -> Result<std::vector<Measured>> {
     cuda.cases = job.cases;
     cuda.plan = job.plan;
-    cuda.protocols = {job.crossover.below, job.crossover.above};
+    cuda.forced = {forced_of(job.crossover.below), forced_of(job.crossover.above)};
     cuda.progress = bench::progress_line();
     auto result = bench::run_cuda(cuda);
     bench::clear_progress_line();
@@ -249,9 +257,7 @@ Result<int> tune_cuda(const TuneOptions& options, const cli::GpuLook& look) {
     return std::move(result->measured);
   };
   const auto names = [](const Job& job) {
-    const std::string own = std::string(cli::kOwnImpl) + "_";
-    return Names{own + algorithm::name_of(job.crossover.below),
-                 own + algorithm::name_of(job.crossover.above)};
+    return Names{impl_of(job.crossover.below), impl_of(job.crossover.above)};
   };
   return tune(options, target, start, true, names, measure);
 }

@@ -13,6 +13,9 @@
  * nothing was written and the communicator can be used as before. The library never ends the process, and no
  * call waits without a limit.
  *
+ * A communicator belongs to the process that made it. In a child made by fork() it is no live communicator;
+ * the parent's goes on as before.
+ *
  * Structs that callers make begin with their own size in bytes, so that they can grow: fill them with the
  * initializers below. docs/reference/c-api.md has the same by function, docs/guide shows a first program.
  */

@@ -8,6 +8,8 @@ const char* name_of(Algorithm algorithm) {
       return "copy";
     case Algorithm::one_shot:
       return "one_shot";
+    case Algorithm::two_shot:
+      return "two_shot";
   }
   return "invalid";
 }

@@ -5,7 +5,9 @@
 
 namespace nearlight::algorithm {
 
-enum class Algorithm { copy, one_shot };
+enum class Algorithm { copy, one_shot, two_shot };
+// Those that several ranks can be told to take; one rank copies.
+inline constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot, Algorithm::two_shot};
 enum class Protocol { ll, simple, sentinel };
 inline constexpr Protocol kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel};
 
@@ -15,6 +17,11 @@ constexpr bool has_sentinel(DataType type) { return !is_integer(type); }
 // Whether the protocol can carry the type.
 constexpr bool carries(Protocol protocol, DataType type) {
   return protocol != Protocol::sentinel || has_sentinel(type);
+}
+
+// Whether there is code for the two together.
+constexpr bool go_together(Algorithm algorithm, Protocol protocol) {
+  return algorithm != Algorithm::two_shot || protocol != Protocol::simple;
 }
 
 // What inference lives on has code made for its one operator; everything else shares code that takes the

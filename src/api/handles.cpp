@@ -1,5 +1,7 @@
 #include "api/handles.hpp"
 
+#include <pthread.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -7,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/operators.hpp"
 #include "base/deadline.hpp"
 
 namespace nearlight::api {
@@ -34,13 +37,15 @@ struct Book {
   std::mutex mutex;  // guards the two below
   std::size_t used = 0;
   std::vector<std::size_t> free;
+  Book* of_parent = nullptr;  // the parent process's, after a fork
 };
 
 // Never destroyed: communicators may be ended by destructors of other static objects.
-Book& book() {
-  static auto& the_book = *new Book;
-  return the_book;
+Book*& the_book() {
+  static Book* one = new Book;
+  return one;
 }
+Book& book() { return *the_book(); }
 
 struct Parts {
   std::uint64_t life;
@@ -67,17 +72,40 @@ Slot* slot_of(nearlightComm_t handle) {
 
 Status not_live(nearlightComm_t handle) {
   if (handle == nullptr) return failure(Code::invalid_argument, "comm is NULL");
-  return failure(Code::invalid_argument, "comm (%p) is no live communicator: destroyed, or never one",
-                 static_cast<void*>(handle));
+  return failure(Code::invalid_argument, "comm (%p) is no live communicator: destroyed, or never one%s",
+                 static_cast<void*>(handle),
+                 book().of_parent != nullptr ? ", or of the process that this one was forked from" : "");
 }
 
 bool is_live(const Slot* slot, nearlightComm_t handle) {
   return slot != nullptr && slot->word.load() / 2 == parts_of(handle).life;
 }
 
+// In the child of a fork. The parent goes on being the rank; its threads that watch the peers have not come
+// along, nor have those that may have held a lock or been in a call. So every handle is dead here, and what
+// it stood for is neither ended nor touched: its end would wait for such a thread, and tell the peers that
+// the rank has left.
+void forget_those_of_parent() {
+  for (const auto& chunk : chunks) {
+    Slot* const slots = chunk.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; slots != nullptr && i < kChunk; ++i) {
+      const std::uint64_t life = slots[i].word.load(std::memory_order_relaxed) / 2;
+      slots[i].word.store((life + life % 2) * 2, std::memory_order_relaxed);
+      slots[i].visitors.store(0, std::memory_order_relaxed);
+    }
+  }
+  auto* const fresh = new Book;
+  fresh->used = book().used;
+  fresh->of_parent = the_book();
+  the_book() = fresh;
+  forget_operators_of_parent();
+}
+
 }  // namespace
 
 Result<nearlightComm_t> add_handle(std::unique_ptr<runtime::Communicator> communicator) {
+  static const int registered = ::pthread_atfork(nullptr, nullptr, forget_those_of_parent);
+  if (registered != 0) return system_failure("pthread_atfork", registered);
   Book& all = book();
   const std::lock_guard lock(all.mutex);
   std::size_t index = all.used;

@@ -1,5 +1,6 @@
 // What a nearlightComm_t stands for. A handle is a number that is looked up in a table, never a pointer that
 // is followed: a destroyed one, or any other value, is found out without touching what it seems to point at.
+// A child made by fork has none of its parent's.
 #pragma once
 
 #include <memory>

@@ -21,13 +21,15 @@ struct Book {
   std::shared_mutex mutex;  // guards the two below
   std::unordered_map<int, Operator> operators;
   int last = kFirstOperator - 1;  // that was given out; in turn, so that a dead number stays dead for long
+  Book* of_parent = nullptr;      // the parent process's, after a fork
 };
 
 // Never destroyed: communicators may be ended by destructors of other static objects.
-Book& book() {
-  static auto& the_book = *new Book;
-  return the_book;
+Book*& the_book() {
+  static Book* one = new Book;
+  return one;
 }
+Book& book() { return *the_book(); }
 
 Status not_made(nearlightRedOp_t op) {
   return failure(Code::invalid_argument, "op: %d is no operator: destroyed, or never made",
@@ -70,6 +72,13 @@ void remove_operators_of(nearlightComm_t comm) {
   Book& all = book();
   const std::unique_lock lock(all.mutex);
   std::erase_if(all.operators, [comm](const auto& entry) { return entry.second.comm == comm; });
+}
+
+void forget_operators_of_parent() {
+  auto* const fresh = new Book;
+  fresh->last = book().last;
+  fresh->of_parent = the_book();
+  the_book() = fresh;
 }
 
 Result<Reduction> find_reduction(nearlightComm_t comm, nearlightRedOp_t op, DataType type) {

@@ -20,6 +20,9 @@ Status remove_operator(nearlightComm_t comm, nearlightRedOp_t op);
 // At the end of a communicator, when nobody makes one for it any more.
 void remove_operators_of(nearlightComm_t comm);
 
+// In the child of a fork: those of the parent belong to communicators that the child does not have.
+void forget_operators_of_parent();
+
 // What `op` means for elements of `type`: one of the header's, or one that was made for `comm` and that type.
 // Code::invalid_argument: none of them.
 Result<Reduction> find_reduction(nearlightComm_t comm, nearlightRedOp_t op, DataType type);

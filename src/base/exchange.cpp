@@ -21,7 +21,10 @@ Status agree(Exchange& exchange, const Status& mine, Deadline deadline) {
   NL_TRY(all.status());
   for (std::size_t rank = 0; rank < all->size(); ++rank) {
     const Verdict& other = (*all)[rank];
-    if (other.code != 0) return failure(static_cast<Code>(other.code), "rank %zu: %s", rank, other.text);
+    if (other.code != 0) {
+      return failure(static_cast<Code>(other.code), "rank %zu: %.*s", rank,
+                     static_cast<int>(sizeof other.text), other.text);
+    }
   }
   return {};
 }

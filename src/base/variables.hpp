@@ -54,8 +54,10 @@ inline constexpr Switch kCheck{
 inline constexpr Text kDebug{"NEARLIGHT_DEBUG", "route", "nothing",
                              "What to tell on stderr. route: the route of calls and why, by rank 0, once for "
                              "each type, operator and power of two of the bytes."};
-inline constexpr Text kForcePath{"NEARLIGHT_FORCE_PATH", "ll, simple or sentinel", "the route chooses",
-                                 "The protocol of all calls that it can carry (sentinel: not integers), "
+inline constexpr Text kForcePath{"NEARLIGHT_FORCE_PATH", "ll, simple, sentinel or two_shot",
+                                 "the route chooses",
+                                 "The path of all calls that can take it: one-shot by a protocol (sentinel: "
+                                 "not integers), or two-shot (what is cut into parts for all ranks), "
                                  "whatever is faster. The same on all ranks."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",

@@ -294,8 +294,14 @@ Status BoardExchange::end_of(int peer, const char* what) const {
 Status BoardExchange::peers_failure() const {
   const std::uint32_t first = board_->header().first_failure.load(std::memory_order_acquire);
   if (first == 0) return {};
+  // A rank that stores where it should not must not take the others with it.
+  if (first > static_cast<std::uint32_t>(nranks())) {
+    return failure(Code::internal_error, "the board of the group was overwritten: rank %u of %d has failed",
+                   first - 1, nranks());
+  }
   const int peer = static_cast<int>(first) - 1;
-  return failure(Code::remote_error, "rank %d gave up: %s", peer, board_->rank(peer).failure);
+  const auto& text = board_->rank(peer).failure;
+  return failure(Code::remote_error, "rank %d gave up: %.*s", peer, static_cast<int>(sizeof text), text);
 }
 
 Status BoardExchange::fail(Status why) {

@@ -106,7 +106,8 @@ class Guest {
     }
     if (word.kind == Kind::refused) {
       told_ = true;
-      return word.status("");
+      // What the meeting fails for names the ranks; what rank 0 itself could not do names nobody.
+      return word.status(word.code == static_cast<int>(Code::system_error) ? host_name() + ": " : "");
     }
     if (word.kind == Kind::welcome && taken_in_ && !welcomed_) {
       NL_TRY(sit_down(word, received));

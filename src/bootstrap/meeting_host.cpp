@@ -50,7 +50,7 @@ class Host {
 
   Result<Seat> meet() {
     while (missing() != 0) {
-      NL_TRY(wait("did not come").with_context("the meeting under key \"" + party_.key + "\""));
+      NL_TRY(wait("did not come in time").with_context("the meeting under key \"" + party_.key + "\""));
       NL_TRY(accept_all());
       NL_TRY(hear_all());
     }
@@ -99,7 +99,7 @@ class Host {
     if (ready != 0) return {};
     if (!deadline_.passed()) return {};
     const std::uint64_t waited_for = listener_ ? missing() : unready();
-    return failure(Code::timeout, "rank(s) %s %s in time%s", ranks_in(waited_for).c_str(), what,
+    return failure(Code::timeout, "rank(s) %s %s%s", ranks_in(waited_for).c_str(), what,
                    turned_away_.c_str());
   }
 

@@ -92,6 +92,11 @@ Result<Seat> meet(const Party& party, Deadline deadline) {
       last = host;
     }
     if (deadline.passed()) {
+      if (party.rank == 0 && !last) {
+        return failure(Code::timeout,
+                       "the meeting under key \"%s\": another process has the name @%s and does not listen",
+                       party.key.c_str(), meeting_name(party.key).c_str());
+      }
       const std::string seen =
           last ? " (process " + std::to_string(last->pid) + " had the name and closed it)" : "";
       return failure(Code::timeout,

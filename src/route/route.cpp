@@ -101,6 +101,51 @@ Route simple_on_gpu(const Facts& facts) {
   return route;
 }
 
+// Slots a source, in units of the protocol.
+std::size_t unit_bytes(Protocol protocol) { return protocol == Protocol::ll ? kPackBytes : kPacketBytes; }
+std::uint32_t slots_of(const Facts& facts, Protocol protocol) {
+  return protocol == Protocol::ll ? facts.slots : facts.packets;
+}
+
+Route two_shot(const Facts& facts, Protocol protocol) {
+  Route route;
+  if (!facts.gpu) {
+    route = on_cpu(facts);
+  } else if (protocol == Protocol::ll) {
+    route = ll_on_gpu(facts);
+  } else {
+    route = sentinel_on_gpu(facts);
+  }
+  if (facts.gpu) {
+    // One unit in flight a thread.
+    const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
+    const bool large = units > table_of(facts).few_ctas * 512 * 4;
+    route.threads = std::min<std::uint32_t>(route.threads, slots_of(facts, protocol) / 32 * 32);
+    route.grid = up_to(ceil_div(units, route.threads), large ? facts.regions : few_regions(facts));
+    route.held = 1;
+  }
+  route.algorithm = Algorithm::two_shot;
+  route.protocol = protocol;
+  route.reason = because<"more than two ranks: each reduces its part, so that less is sent">(table_of(facts));
+  return route;
+}
+
+// Whether two-shot is expected to be faster than one-shot (and, with LL, than simple).
+bool two_shot_pays(const Facts& facts, Protocol protocol) {
+  const auto n = static_cast<std::size_t>(facts.nranks);
+  if (n < 3 || !two_shot_fits(facts, protocol)) return false;
+  // One-shot sends (n-1) M, two-shot 2 (n-1)/n M; with LL twice that.
+  const Table& table = table_of(facts);
+  const std::size_t first = table.two_shot_gain_bytes * n / ((n - 1) * (n - 2));
+  const std::size_t round =
+      std::size_t{few_regions(facts)} * (slots_of(facts, protocol) / 2) * n * unit_bytes(protocol);
+  const std::size_t bytes = bytes_of(facts);
+  // Simple, LL's successor, sends (n-1) M: from four ranks on no less than two-shot with LL.
+  if (protocol == Protocol::ll) return n >= 4 && bytes >= first / 2 && bytes <= round;
+  const bool own = facts.op == ReduceOp::sum && algorithm::has_own_code(facts.type, facts.op);
+  return bytes >= first && bytes <= (own ? table.sentinel_limit_bytes : table.sentinel_any_limit_bytes);
+}
+
 Route with_protocol(const Facts& facts, Protocol protocol, const char* reason) {
   Route route = !facts.gpu                       ? on_cpu(facts)
                 : protocol == Protocol::ll       ? ll_on_gpu(facts)
@@ -119,6 +164,11 @@ bool can_take(const Facts& facts, Protocol protocol) {
 
 }  // namespace
 
+bool two_shot_fits(const Facts& facts, Protocol protocol) {
+  const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
+  return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= (facts.gpu ? 32 : 4);
+}
+
 Route all_reduce(const Facts& facts) {
   if (facts.nranks == 1) {
     Route route;
@@ -127,10 +177,17 @@ Route all_reduce(const Facts& facts) {
                                                     : "one rank: the result is its input";
     return route;
   }
-  if (facts.forced && can_take(facts, *facts.forced)) {
-    return with_protocol(facts, *facts.forced, "NEARLIGHT_FORCE_PATH asks for this protocol");
+  const Protocol of_two_shot = algorithm::has_sentinel(facts.type) ? Protocol::sentinel : Protocol::ll;
+  if (facts.forced.two_shot && facts.two_shot && two_shot_fits(facts, of_two_shot)) {
+    Route route = two_shot(facts, of_two_shot);
+    route.reason = "NEARLIGHT_FORCE_PATH asks for this algorithm";
+    return route;
+  }
+  if (facts.forced.protocol && can_take(facts, *facts.forced.protocol)) {
+    return with_protocol(facts, *facts.forced.protocol, "NEARLIGHT_FORCE_PATH asks for this protocol");
   }
   if (!facts.gpu) return on_cpu(facts);
+  if (facts.two_shot && two_shot_pays(facts, of_two_shot)) return two_shot(facts, of_two_shot);
   // Divided rather than multiplied: the bytes times the other ranks may be more than a size can say.
   const auto others = static_cast<std::size_t>(facts.nranks - 1);
   const std::size_t bytes = bytes_of(facts);
@@ -151,6 +208,19 @@ Result<Route> forced(const Facts& facts, Protocol protocol) {
                    name_of(protocol), name_of(facts.type));
   }
   return with_protocol(facts, protocol, "the caller asked for this protocol");
+}
+
+Result<Route> forced_two_shot(const Facts& facts, Protocol protocol) {
+  if (!facts.two_shot)
+    return failure(Code::unsupported, "algorithm: there is no two_shot for this kind of call");
+  if (!algorithm::go_together(Algorithm::two_shot, protocol)) {
+    return failure(Code::invalid_argument, "protocol: two_shot goes with ll or sentinel, not with %s",
+                   name_of(protocol));
+  }
+  NL_TRY_ASSIGN(Route one_shot, forced(facts, protocol));
+  one_shot.reason = "too small for two_shot, which the caller asked for: not every rank would own a part";
+  if (!two_shot_fits(facts, protocol)) return one_shot;
+  return two_shot(facts, protocol);
 }
 
 }  // namespace nearlight::route

@@ -15,6 +15,13 @@ namespace nearlight::route {
 using algorithm::Algorithm;
 using algorithm::Protocol;
 
+// What NEARLIGHT_FORCE_PATH asks of all calls that can do so: one-shot by a protocol, or two-shot by the
+// protocol that the type takes.
+struct Forced {
+  bool two_shot = false;
+  std::optional<Protocol> protocol;
+};
+
 // Equal on all ranks. Pointers are not among them: alignment and in-place are one rank's own.
 struct Facts {
   bool gpu = false;
@@ -22,12 +29,13 @@ struct Facts {
   std::size_t count = 0;
   DataType type = DataType::f32;
   ReduceOp op = ReduceOp::sum;
-  std::uint32_t regions = 1;         // the largest grid
-  std::uint32_t slots = 1;           // LL slots a region
-  std::uint32_t cells = 1;           // 16-byte cells of a simple chunk
-  std::uint32_t packets = 0;         // 16-byte packets of a sentinel round
-  const Table* table = nullptr;      // null: kH200Table, kCpuTable
-  std::optional<Protocol> forced{};  // NEARLIGHT_FORCE_PATH: for all calls that it can carry
+  std::uint32_t regions = 1;     // the largest grid
+  std::uint32_t slots = 1;       // LL slots a region
+  std::uint32_t cells = 1;       // 16-byte cells of a simple chunk
+  std::uint32_t packets = 0;     // 16-byte packets of a sentinel round
+  bool two_shot = true;          // whether there is code of it for this call
+  const Table* table = nullptr;  // null: kH200Table, kCpuTable
+  Forced forced{};
 };
 
 struct Route {
@@ -40,6 +48,12 @@ struct Route {
 };
 
 Route all_reduce(const Facts& facts);
+// Whether two-shot can cut the message so that every rank owns something of every round.
+bool two_shot_fits(const Facts& facts, Protocol protocol);
+// Two-shot, asked for by the caller. One-shot, with that as its reason, where two_shot_fits() does not hold.
+// Code::invalid_argument: simple, or a protocol that does not carry the type (naming protocol), or a call
+// that there is no code of it for (naming algorithm).
+Result<Route> forced_two_shot(const Facts& facts, Protocol protocol);
 // The same, with the protocol given by the caller. Code::invalid_argument, naming protocol: sentinel with a
 // type that has no NaN, which could stand for "nothing has arrived".
 Result<Route> forced(const Facts& facts, Protocol protocol);

@@ -15,6 +15,7 @@ constexpr TableField kGpuFields[] = {
     {"sentinel_first_bytes", &Table::sentinel_first_bytes, 0, kMostBytes, 1},
     {"sentinel_limit_bytes", &Table::sentinel_limit_bytes, 0, kMostSentinelBytes, 1},
     {"sentinel_any_limit_bytes", &Table::sentinel_any_limit_bytes, 0, kMostSentinelBytes, 1},
+    {"two_shot_gain_bytes", &Table::two_shot_gain_bytes, 0, kMostBytes, 1},
     {"few_ctas", &Table::few_ctas, 1, 1024, 1},
     {"ll_threads", &Table::ll_threads, 32, 512, 32},
     {"ll_large_threads", &Table::ll_large_threads, 32, 512, 32},
@@ -33,7 +34,9 @@ Table shipped_table(const Target& target) {
 
 std::uint32_t packets_for(const Table& table, int nranks, std::uint32_t regions) {
   const std::uint64_t limit = std::max(table.sentinel_limit_bytes, table.sentinel_any_limit_bytes);
-  const std::uint64_t each = limit / static_cast<std::uint64_t>(std::max(1, nranks - 1)) / 16 / regions;
+  const std::uint64_t all = limit / 16 / regions;
+  // Of two-shot, two halves for a part each.
+  const std::uint64_t each = nranks <= 2 ? all : all * 2 / static_cast<std::uint64_t>(nranks);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((each + 511) / 512 * 512, 512, kMostPackets));
 }
 

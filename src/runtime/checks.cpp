@@ -132,7 +132,8 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
     std::string (*in_words)(std::uint64_t) = [](std::uint64_t number) { return std::to_string(number); };
   };
   const Field fields[] = {
-      {"timeout", static_cast<std::uint64_t>(settings.timeout.count())},
+      {"timeout (ms)", static_cast<std::uint64_t>(
+                           std::chrono::duration_cast<std::chrono::milliseconds>(settings.timeout).count())},
       {"check", settings.check},
       {"regions", options.regions},
       {"slots", options.slots},

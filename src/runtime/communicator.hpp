@@ -45,7 +45,9 @@ struct Options {
 
 // Per call; equal on all ranks unless said otherwise.
 struct CallOptions {
-  // Forces protocol and grid; unset parts come from the route.
+  // Forces algorithm, protocol and grid; unset parts come from the route. One rank alone has nothing to
+  // choose.
+  std::optional<route::Algorithm> algorithm;
   std::optional<route::Protocol> protocol;
   std::uint32_t grid = 0;     // CTAs; 0: from the route
   std::uint32_t threads = 0;  // per CTA; 0: from the route
@@ -97,6 +99,9 @@ class Communicator {
 
   // What all_reduce would run, and why.
   virtual route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const = 0;
+  // The same for a call with these options; where all_reduce would refuse them, the same failure.
+  virtual Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
+                                                  const CallOptions& options) const = 0;
 
   // Ok, or the first failure known by now. Never blocks.
   virtual Status status() const = 0;

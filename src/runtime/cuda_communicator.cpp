@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "algorithm/cuda/barrier.hpp"
+#include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
 #include "runtime/device_memory.hpp"
@@ -180,18 +181,18 @@ CudaCommunicator::~CudaCommunicator() {
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {true,          nranks(),      count,           type,    op,     regions_,
-          layout_.slots, layout_.cells, layout_.packets, &table_, forced_};
+  return {true,          nranks(),      count,           type, op,      regions_,
+          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
   return route::all_reduce(facts(count, type, op));
 }
 
-Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t count, DataType type, ReduceOp op,
-                                                                const CallOptions& options,
-                                                                bool in_a_loop) const {
+Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type, ReduceOp op,
+                                                const CallOptions& options, bool in_a_loop) const {
   route::Facts facts = this->facts(count, type, op);
+  if (nranks() == 1) return route::all_reduce(facts);
   if (in_a_loop || options.delay_point != 0) {
     // There are no such kernels of the sentinel: another protocol is chosen, and a forced one is refused.
     if (options.protocol == route::Protocol::sentinel) {
@@ -199,42 +200,45 @@ Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t coun
                      in_a_loop ? "with a loop of operations" : "with delays");
     }
     facts.packets = 0;
+    facts.two_shot = false;
   }
-  route::Route route = route::all_reduce(facts);
-  if (options.protocol) {
-    NL_TRY_ASSIGN(route, route::forced(facts, *options.protocol));
-  }
-  algorithm::cuda::LaunchShape shape{type,       op,           route.protocol, std::max(1u, route.held),
-                                     route.grid, route.threads};
+  NL_TRY_ASSIGN(route::Route route, route_of_call(facts, options));
+  route.held = options.delay_point != 0 ? 1 : std::max(1u, route.held);
   if (options.grid != 0) {
     if (options.grid > regions_) {
       return failure(Code::invalid_argument, "grid: %u CTAs, but the communicator has %u regions",
                      options.grid, regions_);
     }
-    shape.grid = options.grid;
+    route.grid = options.grid;
   }
   if (options.threads != 0) {
     if (options.threads % 32 != 0 || options.threads > algorithm::cuda::kMaxThreads) {
       return failure(Code::invalid_argument, "threads: %u is not a multiple of 32 up to %u", options.threads,
                      algorithm::cuda::kMaxThreads);
     }
-    shape.threads = options.threads;
+    route.threads = options.threads;
   }
-  if (options.delay_point != 0) {
-    shape.delayed = true;
-    shape.held = 1;
-  }
-  if (shape.protocol == route::Protocol::ll && shape.threads * shape.held > layout_.slots) {
+  if (route.protocol == route::Protocol::ll && route.threads * route.held > layout_.slots) {
     return failure(Code::invalid_argument,
-                   "threads: %u threads of %u packs need more than the %u slots of a region", shape.threads,
-                   shape.held, layout_.slots);
+                   "threads: %u threads of %u packs need more than the %u slots of a region", route.threads,
+                   route.held, layout_.slots);
   }
-  if (shape.protocol == route::Protocol::ll &&
-      (options.first_slot % 8 != 0 || options.first_slot > layout_.slots - shape.threads * shape.held)) {
+  if (route.protocol == route::Protocol::ll &&
+      (options.first_slot % 8 != 0 || options.first_slot > layout_.slots - route.threads * route.held)) {
     return failure(Code::invalid_argument,
                    "first_slot: %u is not a multiple of 8 that leaves %u of the %u slots of a region",
-                   options.first_slot, shape.threads * shape.held, layout_.slots);
+                   options.first_slot, route.threads * route.held, layout_.slots);
   }
+  return route;
+}
+
+Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t count, DataType type, ReduceOp op,
+                                                                const CallOptions& options,
+                                                                bool in_a_loop) const {
+  NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op, options, in_a_loop));
+  algorithm::cuda::LaunchShape shape{type,       op,         route.algorithm, route.protocol,
+                                     route.held, route.grid, route.threads};
+  shape.delayed = options.delay_point != 0;
   return shape;
 }
 
@@ -304,11 +308,7 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   }
   NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op.op, options, false));
   if (route_log_.on()) {
-    route::Route route = explain_all_reduce(count, type, op.op);
-    if (options.protocol) route.reason = "the caller asked for this protocol";
-    route.protocol = shape.protocol;
-    route.grid = shape.grid;
-    route.threads = shape.threads;
+    NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
     route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   }
   NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));

@@ -40,6 +40,10 @@ class CudaCommunicator final : public Communicator {
                     Stream stream, const CallOptions& options) override;
   Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
+  Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
+                                          const CallOptions& options) const override {
+    return route_of(count, type, op, options, false);
+  }
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
@@ -49,6 +53,10 @@ class CudaCommunicator final : public Communicator {
   Status all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                          const LoopPlan& plan, std::vector<double>& op_ns, Stream stream,
                          const CallOptions& options);
+  Result<route::Route> explain_all_reduce_loop(std::size_t count, DataType type, ReduceOp op,
+                                               const CallOptions& options) const {
+    return route_of(count, type, op, options, true);
+  }
 
  private:
   CudaCommunicator() = default;
@@ -60,6 +68,9 @@ class CudaCommunicator final : public Communicator {
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // Puts the sentinel into this rank's packets.
   Status empty_packets();
+  // With every check of `options`.
+  Result<route::Route> route_of(std::size_t count, DataType type, ReduceOp op, const CallOptions& options,
+                                bool in_a_loop) const;
   Result<algorithm::cuda::LaunchShape> shape_of(std::size_t count, DataType type, ReduceOp op,
                                                 const CallOptions& options, bool in_a_loop) const;
   algorithm::cuda::AllReduceArgs args_of(const void* send, void* recv, std::size_t count, const Reduction& op,
@@ -73,7 +84,7 @@ class CudaCommunicator final : public Communicator {
   std::chrono::nanoseconds timeout_{};
   CudaArguments arguments_;
   route::Table table_;
-  std::optional<route::Protocol> forced_;  // NEARLIGHT_FORCE_PATH
+  route::Forced forced_;  // NEARLIGHT_FORCE_PATH
   RouteLog route_log_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<memory::Heap> heap_;

@@ -6,6 +6,7 @@
 
 #include "algorithm/host/barrier.hpp"
 #include "memory/shm_heap.hpp"
+#include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/create.hpp"
@@ -80,12 +81,17 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
 }
 
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {false,         nranks(),      count,           type,    op,     1,
-          layout_.slots, layout_.cells, layout_.packets, &table_, forced_};
+  return {false,         nranks(),      count,           type, op,      1,
+          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
 }
 
 route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
   return route::all_reduce(facts(count, type, op));
+}
+
+Result<route::Route> HostCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
+                                                          const CallOptions& options) const {
+  return route_of_call(facts(count, type, op), options);
 }
 
 protocol::Control<exec::HostSpace> HostCommunicator::control() {
@@ -103,10 +109,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
     return failure(Code::invalid_argument, "delay_point: not for %s %s, only for %s", name_of(type),
                    name_of(op.op), algorithm::kOwnCode);
   }
-  route::Route route = route::all_reduce(facts(count, type, op.op));
-  if (options.protocol) {
-    NL_TRY_ASSIGN(route, route::forced(facts(count, type, op.op), *options.protocol));
-  }
+  NL_TRY_ASSIGN(const route::Route route, route_of_call(facts(count, type, op.op), options));
   if (nranks() == 1) {
     if (op.op == ReduceOp::premul_sum) {
       algorithm::host::multiply_alone(type, send, recv, count, op.factor->bits);
@@ -126,6 +129,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
       .collective = static_cast<std::uint32_t>(Collective::all_reduce),
       .type = type,
       .op = op.op,
+      .algorithm = route.algorithm,
       .protocol = route.protocol,
       .send = send,
       .recv = recv,

@@ -30,6 +30,8 @@ class HostCommunicator final : public Communicator {
                     Stream stream, const CallOptions& options) override;
   Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
+  Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
+                                          const CallOptions& options) const override;
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
@@ -58,7 +60,7 @@ class HostCommunicator final : public Communicator {
   std::chrono::nanoseconds timeout_{};
   bool check_ = false;
   route::Table table_;
-  std::optional<route::Protocol> forced_;  // NEARLIGHT_FORCE_PATH
+  route::Forced forced_;  // NEARLIGHT_FORCE_PATH
   RouteLog route_log_;
   std::uint64_t calls_ = 0;  // that were compared
   protocol::RegionState<exec::HostSpace> state_{};

@@ -32,4 +32,14 @@ Status run_all_reduce_loop(Communicator& communicator, const void* send, void* r
   return {};
 }
 
+Result<route::Route> explain_all_reduce_loop(const Communicator& communicator, std::size_t count,
+                                             DataType type, ReduceOp op, const CallOptions& options) {
+#if NEARLIGHT_HAS_CUDA
+  if (const auto* const cuda = dynamic_cast<const CudaCommunicator*>(&communicator)) {
+    return cuda->explain_all_reduce_loop(count, type, op, options);
+  }
+#endif
+  return communicator.explain_all_reduce(count, type, op, options);
+}
+
 }  // namespace nearlight::runtime

@@ -34,4 +34,9 @@ Status run_all_reduce_loop(Communicator& communicator, const void* send, void* r
                            DataType type, const Reduction& op, const LoopPlan& plan,
                            std::vector<double>& op_ns, Stream stream, const CallOptions& options = {});
 
+// What each of them runs: where no kernel with a loop has the protocol that a single call would take,
+// another.
+Result<route::Route> explain_all_reduce_loop(const Communicator& communicator, std::size_t count,
+                                             DataType type, ReduceOp op, const CallOptions& options = {});
+
 }  // namespace nearlight::runtime

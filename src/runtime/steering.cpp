@@ -10,16 +10,20 @@ namespace nearlight::runtime {
 
 namespace {
 
-Result<std::optional<route::Protocol>> read_forced() {
+constexpr std::uint64_t kTwoShotNumber = 1000;  // no protocol's
+const char* two_shot_name() { return algorithm::name_of(route::Algorithm::two_shot); }
+
+Result<route::Forced> read_forced() {
   const auto text = variables::read(variables::kForcePath);
-  if (!text) return std::optional<route::Protocol>();
+  if (!text) return route::Forced();
+  if (*text == two_shot_name()) return route::Forced{true, {}};
   std::string known;
   for (const route::Protocol protocol : algorithm::kProtocols) {
-    if (*text == algorithm::name_of(protocol)) return std::optional(protocol);
-    known += (known.empty() ? "" : ", ") + std::string(algorithm::name_of(protocol));
+    if (*text == algorithm::name_of(protocol)) return route::Forced{false, protocol};
+    known += std::string(algorithm::name_of(protocol)) + ", ";
   }
-  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s", variables::kForcePath.name,
-                 text->c_str(), known.c_str());
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s", variables::kForcePath.name,
+                 text->c_str(), known.c_str(), two_shot_name());
 }
 
 Result<bool> read_log() {
@@ -51,11 +55,13 @@ Result<Steering> read_steering(const route::Target& target, bool known) {
   return steering;
 }
 
-std::uint64_t number_of(const std::optional<route::Protocol>& forced) {
-  return forced ? 1 + static_cast<std::uint64_t>(*forced) : 0;
+std::uint64_t number_of(const route::Forced& forced) {
+  if (forced.two_shot) return kTwoShotNumber;
+  return forced.protocol ? 1 + static_cast<std::uint64_t>(*forced.protocol) : 0;
 }
 
 std::string forced_in_words(std::uint64_t number) {
+  if (number == kTwoShotNumber) return two_shot_name();
   return number == 0 ? "not set" : algorithm::name_of(static_cast<route::Protocol>(number - 1));
 }
 

@@ -1,4 +1,7 @@
 // Communicators of CPU ranks through the C API, from creation to the end.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -13,6 +16,12 @@ namespace nearlight::test {
 namespace {
 
 using namespace std::chrono_literals;
+
+void on_both(const std::function<void(int rank)>& body) {
+  std::thread first([&] { body(0); }), second([&] { body(1); });
+  first.join();
+  second.join();
+}
 
 TEST(ApiCommunicator, SumsOverAllRanks) {
   for (const int nranks : {1, 2, 3, 8}) {
@@ -65,6 +74,60 @@ TEST(ApiCommunicator, ThreadsByRankAndKey) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// A child has the memory of its parent's communicators, not the threads that watch their peers.
+TEST(ApiCommunicator, AChildMadeByForkHasNone) {
+  const std::string key = fresh_key();
+  const nearlightConfig_t config = patient_config();
+  nearlightComm_t comms[2] = {};
+  on_both([&](int rank) {
+    EXPECT_EQ(nearlightCommCreateHost(&comms[rank], rank, 2, key.c_str(), &config), nearlightSuccess)
+        << nearlightGetLastError();
+  });
+  nearlightRedOp_t op = nearlightSum;
+  const float factor = 2;
+  ASSERT_EQ(
+      nearlightRedOpCreatePreMulSum(&op, &factor, nearlightFloat32, nearlightScalarHostImmediate, comms[0]),
+      nearlightSuccess);
+
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::alarm(60);  // ends a call that does not end
+    float value = 1;
+    const auto reduce = [&](nearlightComm_t comm, nearlightRedOp_t with) {
+      return nearlightAllReduce(&value, &value, 1, nearlightFloat32, with, comm, nullptr);
+    };
+    int failed = 0;
+    for (const nearlightComm_t comm : comms) {
+      failed += reduce(comm, nearlightSum) != nearlightInvalidArgument;
+      failed += nearlightCommAbort(comm) != nearlightInvalidArgument;
+      failed += nearlightCommDestroy(comm) != nearlightInvalidArgument;
+      failed += std::strstr(nearlightGetLastError(), "forked") == nullptr;
+    }
+    // It may have its own.
+    nearlightComm_t own = nullptr;
+    failed += nearlightCommCreateHostGroup(&own, 1, &config) != nearlightSuccess;
+    failed += own == comms[0] || own == comms[1];
+    failed += reduce(own, op) != nearlightInvalidArgument;
+    failed += reduce(own, nearlightSum) != nearlightSuccess;
+    failed += nearlightCommDestroy(own) != nearlightSuccess;
+    ::_exit(failed);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+
+  on_both([&](int rank) {
+    float value = 1;
+    EXPECT_EQ(nearlightAllReduce(&value, &value, 1, nearlightFloat32, nearlightSum, comms[rank], nullptr),
+              nearlightSuccess)
+        << nearlightGetLastError();
+    EXPECT_EQ(value, 2);
+  });
+  for (const nearlightComm_t comm : comms) EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
 }
 
 TEST(ApiCommunicator, TellsWhatItIs) {
@@ -132,7 +195,7 @@ TEST(ApiCommunicator, ABadForcedRouteIsNamed) {
   ::unsetenv("NEARLIGHT_FORCE_PATH");
   EXPECT_EQ(result, nearlightInvalidArgument);
   const std::string text = nearlightGetLastError();
-  EXPECT_NE(text.find("NEARLIGHT_FORCE_PATH is \"fast\"; it takes one of ll, simple, sentinel"),
+  EXPECT_NE(text.find("NEARLIGHT_FORCE_PATH is \"fast\"; it takes one of ll, simple, sentinel, two_shot"),
             std::string::npos)
       << text;
 }
@@ -198,15 +261,22 @@ TEST(ApiCommunicator, AMissingRankIsATimeoutThatNamesIt) {
 
 TEST(ApiCommunicator, AbortEndsACallOfAnotherThread) {
   HostGroup group(2);
-  std::atomic<bool> inside{false};
   std::thread waiting([&] {
     float value = 1;
-    inside = true;
-    expect_error(nearlightAllReduce(&value, &value, 1, nearlightFloat32, nearlightSum, group[0], nullptr),
-                 nearlightAborted, {"rank 0"});
+    nearlightResult_t result;
+    do {  // refused while the call below is just being made
+      result = nearlightAllReduce(&value, &value, 1, nearlightFloat32, nearlightSum, group[0], nullptr);
+    } while (result == nearlightInvalidUsage);
+    expect_error(result, nearlightAborted, {"rank 0"});
   });
-  while (!inside) std::this_thread::yield();
-  std::this_thread::sleep_for(20ms);
+  // A call that never begins: it names its argument until the other thread is inside, where that one stays,
+  // as rank 1 never calls.
+  EXPECT_TRUE(wait_until(
+      [&] {
+        return nearlightAllReduce(nullptr, nullptr, 1, nearlightFloat32, nearlightSum, group[0], nullptr) ==
+               nearlightInvalidUsage;
+      },
+      60s));
   // Queries are answered while the call waits; a second call and the end are refused.
   int rank = -1;
   EXPECT_EQ(nearlightCommRank(group[0], &rank), nearlightSuccess);

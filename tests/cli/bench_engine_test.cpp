@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <thread>
 
 #include "cli/bench/nearlight_contender.hpp"
 #include "cli/bench/reference.hpp"
@@ -35,8 +36,8 @@ class Meddler final : public Contender {
   }
   Status failed() const override { return inner_->failed(); }
   void abandon() override { inner_->abandon(); }
-  Choice choice(std::size_t count, DataType type, ReduceOp op) const override {
-    return inner_->choice(count, type, op);
+  Result<Choice> choice(std::size_t count, DataType type, ReduceOp op, cli::Mode mode) const override {
+    return inner_->choice(count, type, op, mode);
   }
   int roundings() const override { return inner_->roundings(); }
 
@@ -142,6 +143,62 @@ TEST(Engine, MeasuresEveryCaseAndVariantOfAnHonestContender) {
                   }),
               "");
   }
+}
+
+// Runs a rank alone with something done after each operation; its CPU time and the fastest sample.
+std::pair<double, double> cpu_and_wall_of(Meddler::Meddle meddle) {
+  Scene scene;
+  scene.nranks = 1;
+  scene.plan = small_plan();
+  scene.meddle = std::move(meddle);
+  std::pair<double, double> found{-1, -1};
+  EXPECT_EQ(run(scene,
+                [&found](const Result<std::vector<Measured>>& measured, Problems& problems, int) {
+                  if (!measured.ok()) return problems.add("%s", measured.status().to_string().c_str());
+                  const Measured& entry = measured.value().front();
+                  if (!entry.cpu_us) return problems.add("no CPU time");
+                  const auto samples = entry.samples.values_us();
+                  found = {*entry.cpu_us, *std::min_element(samples.begin(), samples.end())};
+                }),
+            "");
+  return found;
+}
+
+TEST(Engine, CpuTimeIsWhatTheThreadWorksNotWhatItSleeps) {
+  const auto [busy, busy_wall] = cpu_and_wall_of([](const Operation&, std::size_t) {
+    const std::uint64_t begin_ns = thread_cpu_ns();
+    while (thread_cpu_ns() - begin_ns < 300'000) {
+    }
+    return Status();
+  });
+  EXPECT_GE(busy, 300);
+  const auto [asleep, asleep_wall] = cpu_and_wall_of([](const Operation&, std::size_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    return Status();
+  });
+  EXPECT_GE(asleep_wall, 3000);
+  EXPECT_GT(asleep, 0);
+  EXPECT_LT(asleep, 1500);
+}
+
+TEST(Engine, CpuTimeIsTheBusiestRanks) {
+  Scene scene;
+  scene.plan = small_plan();
+  scene.rank = 1;
+  scene.meddle = [](const Operation&, std::size_t) {
+    const std::uint64_t begin_ns = thread_cpu_ns();
+    while (thread_cpu_ns() - begin_ns < 200'000) {
+    }
+    return Status();
+  };
+  EXPECT_EQ(run(scene,
+                [](const Result<std::vector<Measured>>& measured, Problems& problems, int) {
+                  if (!measured.ok()) return problems.add("%s", measured.status().to_string().c_str());
+                  for (const Measured& entry : measured.value()) {
+                    if (entry.cpu_us.value_or(0) < 200) problems.add("%g us", entry.cpu_us.value_or(0));
+                  }
+                }),
+            "");
 }
 
 TEST(Engine, ReportsAFlippedBit) {

@@ -5,6 +5,9 @@
 
 #include <sstream>
 
+#include "cli/bench/limits.hpp"
+#include "runtime/checks.hpp"
+
 namespace nearlight::cli {
 namespace {
 
@@ -91,6 +94,53 @@ TEST(CommandLine, Peers) {
   EXPECT_THAT(bench_options("--against nccl,nccl_sym,nccl").against, ElementsAre("nccl", "nccl_sym"));
 }
 
+TEST(CommandLine, WhatIsForcedIsEveryCombination) {
+  EXPECT_TRUE(bench::forced_of(bench_options("")).empty());
+  const auto protocols = bench::forced_of(bench_options("--protocol ll,sentinel,ll"));
+  ASSERT_EQ(protocols.size(), 2u);
+  EXPECT_FALSE(protocols[0].algorithm.has_value());
+  EXPECT_EQ(protocols[1].protocol, algorithm::Protocol::sentinel);
+  const auto both = bench::forced_of(bench_options("--protocol ll,simple --algorithm one_shot"));
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[1].algorithm, algorithm::Algorithm::one_shot);
+  EXPECT_EQ(both[1].protocol, algorithm::Protocol::simple);
+  EXPECT_EQ(bench::forced_of(bench_options("--algorithm one_shot")).size(), 1u);
+}
+
+// Every name there is can be asked for.
+TEST(CommandLine, TakesEveryAlgorithmAndProtocol) {
+  for (const auto algorithm : algorithm::kAlgorithms) {
+    EXPECT_THAT(bench_options(std::string("--algorithm ") + algorithm::name_of(algorithm)).algorithms,
+                ElementsAre(algorithm));
+    EXPECT_THAT(bench::algorithm_names(), HasSubstr(algorithm::name_of(algorithm)));
+  }
+  for (const auto protocol : algorithm::kProtocols) {
+    EXPECT_THAT(bench_options(std::string("--protocol ") + algorithm::name_of(protocol)).protocols,
+                ElementsAre(protocol));
+  }
+}
+
+TEST(CommandLine, ScratchIsTheSamePayloadForEveryProtocol) {
+  EXPECT_THAT(bench_options("--scratch 512,4K,8M").scratch, ElementsAre(512u, 4096u, 8u << 20));
+  const runtime::Options options = bench::with_scratch({}, 4096);
+  EXPECT_EQ(options.slots * 8, 4096u);
+  EXPECT_EQ(options.packets * 16, 4096u);
+  EXPECT_EQ(options.chunk_bytes, 4096u);
+  for (const std::size_t bytes : {bench::kScratchStep, bench::kMaxScratch}) {
+    EXPECT_TRUE(runtime::check_options(bench::with_scratch({}, bytes)).ok()) << bytes;
+  }
+}
+
+TEST(Limits, EachOutlastsWhatItWaitsFor) {
+  using std::chrono::milliseconds;
+  for (const milliseconds timeout : {milliseconds(1), milliseconds(20'000), milliseconds(3'600'000)}) {
+    const bench::Limits limits = bench::limits_of(timeout);
+    EXPECT_GT(limits.hold, timeout);
+    EXPECT_GT(limits.work, limits.hold + timeout);
+    EXPECT_GT(limits.meeting, limits.work);
+  }
+}
+
 // The text of every refusal names the flag.
 struct Refusal {
   const char* line;
@@ -112,7 +162,13 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"bench all_reduce -b 12Q", {"-b", "12Q"}}, Refusal{"bench all_reduce -b -5", {"-b"}},
         Refusal{"bench all_reduce -e 99999999999G", {"-e", "too large"}},
         Refusal{"bench all_reduce -b 0", {"-b"}}, Refusal{"bench all_reduce -b 2M -e 1M", {"-b", "-e"}},
-        Refusal{"bench all_reduce -f 1", {"-f"}},
+        Refusal{"bench all_reduce -f 1", {"-f"}}, Refusal{"bench all_reduce -f 0", {"-f"}},
+        Refusal{"bench all_reduce -f -2", {"-f", "1048576"}},
+        Refusal{"bench all_reduce -n -1", {"-n", "10000000"}},
+        Refusal{"bench all_reduce -n 10000001", {"-n", "10000000"}},
+        Refusal{"bench all_reduce -G -1", {"-G", "10000000"}},
+        Refusal{"bench all_reduce -w -1", {"-w", "10000000"}},
+        Refusal{"bench all_reduce --rounds -1", {"--rounds", "10000000"}},
         Refusal{"bench all_reduce -f 2 -i 8", {"--stepbytes", "--stepfactor"}},
         Refusal{"bench all_reduce -n 0", {"-n"}}, Refusal{"bench all_reduce -n x", {"--iters", "x"}},
         Refusal{"bench all_reduce -m 0", {"-m"}}, Refusal{"bench all_reduce --rounds 0", {"--rounds"}},
@@ -128,6 +184,19 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"bench all_reduce --backend tpu", {"--backend", "tpu"}},
         Refusal{"bench all_reduce --mode fast", {"--mode", "fast"}},
         Refusal{"bench all_reduce --protocol ll256", {"--protocol", "ll256"}},
+        Refusal{"bench all_reduce --protocol ll,,simple", {"--protocol"}},
+        Refusal{"bench all_reduce --algorithm ring", {"--algorithm", "ring", "one_shot"}},
+        Refusal{"bench all_reduce --algorithm one_shot,", {"--algorithm"}},
+        Refusal{"bench all_reduce --grid 0", {"--grid"}}, Refusal{"bench all_reduce --grid -1", {"--grid"}},
+        Refusal{"bench all_reduce --threads 0", {"--threads"}},
+        Refusal{"bench all_reduce --threads 48", {"--threads", "48"}},
+        Refusal{"bench all_reduce --grid 2 --backend host", {"--grid", "GPU"}},
+        Refusal{"bench all_reduce --protocol ll,simple --backend host", {"--protocol", "host"}},
+        Refusal{"bench all_reduce --scratch 0", {"--scratch", "512"}},
+        Refusal{"bench all_reduce --scratch 4K,1000", {"--scratch", "1000"}},
+        Refusal{"bench all_reduce --scratch 16M", {"--scratch", "16M"}},
+        Refusal{"bench all_reduce --scratch 4K --offsets 2 --mode kernel", {"--scratch", "--offsets"}},
+        Refusal{"bench all_reduce -c 0 --compare x", {"-c", "--compare"}}, Refusal{"compare a.json", {"new"}},
         Refusal{"bench all_reduce --ranks 9", {"--ranks"}},
         Refusal{"bench all_reduce --ranks 2 -g 2", {"--ranks", "-g"}},
         Refusal{"bench all_reduce -g 4 -t 3", {"-g", "-t"}},
@@ -159,8 +228,8 @@ TEST(CommandLine, WorkloadsThatAreNotThere) {
 }
 
 TEST(CommandLine, HelpAndVersionAreTexts) {
-  for (const char* line :
-       {"--help", "bench --help", "bench all_reduce -h", "info --help", "demo --help", "--version"}) {
+  for (const char* line : {"--help", "bench --help", "bench all_reduce -h", "info --help", "demo --help",
+                           "compare --help", "--version"}) {
     auto invocation = parse(line);
     ASSERT_TRUE(invocation.ok()) << line;
     EXPECT_TRUE(std::holds_alternative<PrintText>(*invocation)) << line;

@@ -66,7 +66,7 @@ TEST(Bench, PercentilesWithoutEnoughSamplesHaveADash) {
       run_program("bench all_reduce --backend host --ranks 2 -b 64 -e 64 -n 50 --percentiles --in-place 0");
   ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err;
   const auto lines = lines_of(ran.out);
-  EXPECT_EQ(shape_of(lines.back()), " 9 nearlight 9 9 9 9 - 9 9 9 9");
+  EXPECT_EQ(shape_of(lines.back()), " 9 nearlight 9 9 9 9 - 9 9 9 9 9");  // CPU time last
   EXPECT_THAT(ran.out, Not(HasSubstr("in-place")));
 }
 
@@ -86,8 +86,61 @@ TEST(Bench, ResultFileHasNoFaults) {
     EXPECT_EQ(row.samples, 20u);
     EXPECT_EQ(row.wrong, 0u);
     EXPECT_EQ(row.mode, cli::Mode::eager);
+    EXPECT_EQ(row.forced, "");
+    EXPECT_EQ(row.scratch, 0u);
+    EXPECT_GT(row.cpu_us.value_or(0), 0);
   }
   EXPECT_THAT(file->command, StartsWith("nearlight bench all_reduce --backend host --ranks 2 -b 8"));
+}
+
+std::vector<cli::ResultRow> rows_of_run(const std::string& arguments) {
+  const std::string path = temporary_path("rows.json");
+  const Ran ran =
+      run_program("bench all_reduce --backend host -n 20 " + arguments + " --json '" + path + "'");
+  EXPECT_EQ(ran.exit_code, cli::kExitOk) << ran.err;
+  auto file = cli::read_results(path);
+  unlink(path.c_str());
+  EXPECT_TRUE(file.ok()) << file.status().to_string();
+  if (!file.ok()) return {};
+  EXPECT_THAT(cli::find_faults(*file), IsEmpty());
+  return file->rows;
+}
+
+TEST(Bench, ARowTellsWhatWasForced) {
+  for (const auto& row : rows_of_run("--ranks 2 -b 8 -e 8 --protocol simple --algorithm one_shot")) {
+    EXPECT_EQ(row.algorithm, "one_shot");
+    EXPECT_EQ(row.protocol, "simple");
+    EXPECT_EQ(row.grid, 1);
+    EXPECT_EQ(row.forced, "algorithm=one_shot,protocol=simple");
+  }
+  for (const auto& row : rows_of_run("--ranks 1 -b 8 -e 8 --protocol simple")) {
+    EXPECT_EQ(row.algorithm, "copy");
+    EXPECT_EQ(row.forced, "");
+  }
+}
+
+TEST(Bench, WhatCannotBeForcedIsNamed) {
+  const Ran ran = run_program("bench all_reduce --backend host -d int32 --protocol sentinel -n 4 -b 8 -e 8");
+  EXPECT_EQ(ran.exit_code, cli::kExitUsage);
+  EXPECT_THAT(ran.err, HasSubstr("protocol: sentinel"));
+  const Ran several =
+      run_program("bench all_reduce --protocol ll,simple -n 4 -b 8 -e 8", 60, "CUDA_VISIBLE_DEVICES=");
+  EXPECT_EQ(several.exit_code, cli::kExitUnfit);
+  EXPECT_THAT(several.err, HasSubstr("--protocol"));
+}
+
+TEST(Bench, RunsWithEachScratch) {
+  const auto rows = rows_of_run("--ranks 2 -b 8 -e 4K -f 512 --scratch 512,16K");
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0].scratch, 512u);
+  EXPECT_EQ(rows[1].scratch, 512u);
+  EXPECT_EQ(rows[1].bytes, 4096u);
+  EXPECT_EQ(rows[2].scratch, 16384u);
+  const Ran ran = run_program(
+      "bench all_reduce --backend host -n 4 -b 8 -e 8 --scratch 512,16K --in-place 0 --percentiles");
+  EXPECT_THAT(ran.out, HasSubstr("# nearlight, scratch 512\n"));
+  EXPECT_THAT(ran.out, HasSubstr("# nearlight, scratch 16384\n"));
+  EXPECT_THAT(lines_of(ran.out).back(), testing::EndsWith("      16384"));
 }
 
 TEST(Bench, AResultFileThatCannotBeWrittenIsAnError) {

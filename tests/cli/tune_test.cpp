@@ -12,10 +12,10 @@ namespace {
 
 using testing::ElementsAre;
 
-const Crossover kLimit{"ll_limit_bytes", &route::Table::ll_limit_bytes, false, route::Protocol::ll,
-                       route::Protocol::simple};
-const Crossover kFirst{"sentinel_first_bytes", &route::Table::sentinel_first_bytes, true, route::Protocol::ll,
-                       route::Protocol::sentinel};
+constexpr Way kLl{}, kOther{route::Algorithm::one_shot, route::Protocol::simple};
+const Crossover kLimit{"ll_limit_bytes", &route::Table::ll_limit_bytes, Counts::sent, false, kLl, kOther};
+const Crossover kFirst{
+    "sentinel_first_bytes", &route::Table::sentinel_first_bytes, Counts::sent, true, kLl, kOther};
 
 // Sizes 16, 32, 48, ...: times of `below` against 10 us of `above`.
 std::vector<Point> points(std::initializer_list<double> below_us, double noise_us = 0) {
@@ -25,13 +25,13 @@ std::vector<Point> points(std::initializer_list<double> below_us, double noise_u
 }
 
 TEST(Refine, AGoodLimitStays) {
-  const Refined refined = refine(kLimit, 32, 1, points({8, 9, 11, 12}));
+  const Refined refined = refine(kLimit, 32, 2, points({8, 9, 11, 12}));
   EXPECT_EQ(refined.value, 32u);
   EXPECT_EQ(refined.moved, 0u);
 }
 
 TEST(Refine, ALimitMovesUpOverAllSizesThatGain) {
-  const Refined refined = refine(kLimit, 32, 1, points({8, 9, 8, 9, 11}));
+  const Refined refined = refine(kLimit, 32, 2, points({8, 9, 8, 9, 11}));
   EXPECT_EQ(refined.value, 64u);
   EXPECT_EQ(refined.moved, 2u);
   EXPECT_DOUBLE_EQ(refined.most_gain, 0.2);
@@ -41,7 +41,7 @@ TEST(Refine, ALimitMovesUpOverAllSizesThatGain) {
 }
 
 TEST(Refine, ALimitMovesDown) {
-  const Refined refined = refine(kLimit, 64, 1, points({8, 12.5, 20, 12.5, 11}));
+  const Refined refined = refine(kLimit, 64, 2, points({8, 12.5, 20, 12.5, 11}));
   EXPECT_EQ(refined.value, 16u);
   EXPECT_EQ(refined.moved, 3u);
   EXPECT_DOUBLE_EQ(refined.most_gain, 0.5);
@@ -49,50 +49,59 @@ TEST(Refine, ALimitMovesDown) {
 
 TEST(Refine, WhatIsWithinNoiseMovesNothing) {
   // 10 percent, and each of the two might be off by 6 of them.
-  EXPECT_EQ(refine(kLimit, 32, 1, points({8, 8, 9, 9}, 0.6)).value, 32u);
-  EXPECT_EQ(refine(kLimit, 32, 1, points({8, 8, 9, 9}, 0.4)).value, 64u);
-  EXPECT_EQ(refine(kLimit, 64, 1, points({8, 11.1, 11.1, 11.1}, 0.6)).value, 64u);
+  EXPECT_EQ(refine(kLimit, 32, 2, points({8, 8, 9, 9}, 0.6)).value, 32u);
+  EXPECT_EQ(refine(kLimit, 32, 2, points({8, 8, 9, 9}, 0.4)).value, 64u);
+  EXPECT_EQ(refine(kLimit, 64, 2, points({8, 11.1, 11.1, 11.1}, 0.6)).value, 64u);
   // Hardly any noise, and hardly any gain.
-  EXPECT_EQ(refine(kLimit, 32, 1, points({8, 8, 9.9, 9.9}, 0.001)).value, 32u);
+  EXPECT_EQ(refine(kLimit, 32, 2, points({8, 8, 9.9, 9.9}, 0.001)).value, 32u);
 }
 
 // A size in between that gains nothing ends the move, however much lies behind it.
 TEST(Refine, NoSizeIsSkipped) {
-  EXPECT_EQ(refine(kLimit, 32, 1, points({8, 8, 10, 2, 2})).value, 32u);
-  EXPECT_EQ(refine(kLimit, 64, 1, points({20, 20, 10, 9})).value, 64u);
+  EXPECT_EQ(refine(kLimit, 32, 2, points({8, 8, 10, 2, 2})).value, 32u);
+  EXPECT_EQ(refine(kLimit, 64, 2, points({20, 20, 10, 9})).value, 64u);
 }
 
 TEST(Refine, TheFirstSizeOfTheUpperProtocol) {
-  EXPECT_EQ(refine(kFirst, 32, 1, points({8, 11, 11, 11})).value, 32u);
-  EXPECT_EQ(refine(kFirst, 32, 1, points({8, 8, 8, 11})).value, 64u);
-  EXPECT_EQ(refine(kFirst, 64, 1, points({8, 12, 12, 12})).value, 32u);
+  EXPECT_EQ(refine(kFirst, 32, 2, points({8, 11, 11, 11})).value, 32u);
+  EXPECT_EQ(refine(kFirst, 32, 2, points({8, 8, 8, 11})).value, 64u);
+  EXPECT_EQ(refine(kFirst, 64, 2, points({8, 12, 12, 12})).value, 32u);
 }
 
 TEST(Refine, BeyondTheEdgeIsOnlyTheNextNumber) {
-  EXPECT_EQ(refine(kLimit, 32, 1, points({20, 20, 20})).value, 15u);
-  EXPECT_EQ(refine(kLimit, 32, 1, points({5, 5, 5})).value, 48u);
-  EXPECT_EQ(refine(kFirst, 32, 1, points({20, 20, 20})).value, 16u);
-  EXPECT_EQ(refine(kFirst, 32, 1, points({5, 5, 5})).value, 49u);
-  EXPECT_TRUE(refine(kLimit, 32, 1, points({20, 20, 20})).at_the_edge);
-  EXPECT_EQ(refine(kLimit, 32, 1, {}).value, 32u);
+  EXPECT_EQ(refine(kLimit, 32, 2, points({20, 20, 20})).value, 15u);
+  EXPECT_EQ(refine(kLimit, 32, 2, points({5, 5, 5})).value, 48u);
+  EXPECT_EQ(refine(kFirst, 32, 2, points({20, 20, 20})).value, 16u);
+  EXPECT_EQ(refine(kFirst, 32, 2, points({5, 5, 5})).value, 49u);
+  EXPECT_TRUE(refine(kLimit, 32, 2, points({20, 20, 20})).at_the_edge);
+  EXPECT_EQ(refine(kLimit, 32, 2, {}).value, 32u);
+}
+
+// What two-shot saves of four ranks is 1.5 times the message.
+TEST(Refine, NumbersOfWhatIsSaved) {
+  const Crossover saved{
+      "two_shot_gain_bytes", &route::Table::two_shot_gain_bytes, Counts::saved, true, kLl, kOther};
+  EXPECT_EQ(refine(saved, 48, 4, points({8, 11, 11, 11})).value, 48u);
+  EXPECT_EQ(refine(saved, 48, 4, points({8, 8, 8, 11})).value, 96u);
+  EXPECT_EQ(message_of(96, Counts::saved, 4), 64u);
 }
 
 // The number counts what a rank sends to all others.
 TEST(Refine, NumbersAreOfAllOtherRanks) {
-  EXPECT_EQ(refine(kLimit, 32 * 3, 3, points({8, 9, 8, 11})).value, 48u * 3);
-  EXPECT_EQ(refine(kFirst, 32 * 3, 3, points({8, 8, 8, 11})).value, 64u * 3);
+  EXPECT_EQ(refine(kLimit, 32 * 3, 4, points({8, 9, 8, 11})).value, 48u * 3);
+  EXPECT_EQ(refine(kFirst, 32 * 3, 4, points({8, 8, 8, 11})).value, 64u * 3);
 }
 
 TEST(SizesAround, HoldTheNumberItself) {
-  EXPECT_THAT(sizes_around(16 * 1024, 1),
+  EXPECT_THAT(sizes_around(16 * 1024),
               ElementsAre(4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 65536));
-  EXPECT_THAT(sizes_around(4096 * 3, 3), ElementsAre(1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384));
-  EXPECT_THAT(sizes_around(8 << 20, 1),
+  EXPECT_THAT(sizes_around(4096), ElementsAre(1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384));
+  EXPECT_THAT(sizes_around(8 << 20),
               ElementsAre(2 << 20, 3 << 20, 4 << 20, 6 << 20, 8 << 20, 12 << 20, 16 << 20));
-  EXPECT_THAT(sizes_around(32, 1), ElementsAre(8, 16, 24, 32, 48, 64, 96, 128));
-  EXPECT_THAT(sizes_around(7, 1), ElementsAre(8, 16, 24));
+  EXPECT_THAT(sizes_around(32), ElementsAre(8, 16, 24, 32, 48, 64, 96, 128));
+  EXPECT_THAT(sizes_around(7), ElementsAre(8, 16, 24));
   for (const std::uint64_t value : {std::uint64_t{0}, std::uint64_t{1} << 30}) {
-    EXPECT_GE(sizes_around(value, 7).size(), 3u);
+    EXPECT_GE(sizes_around(value).size(), 3u);
   }
 }
 
@@ -112,44 +121,58 @@ TEST(TimingOf, TheMedianAndHowFarStretchesLieApart) {
   EXPECT_EQ(timing_of(std::vector<double>{3}).noise_us, 3);
 }
 
-TEST(Crossovers, AreNumbersOfTheTable) {
+// Calls f(gpu, nranks, crossover).
+template <class F>
+void for_all(F f) {
   for (const bool gpu : {false, true}) {
-    for (const Crossover& crossover : crossovers_of(gpu)) {
-      bool found = false;
-      for (const route::TableField& field : route::fields_of(gpu)) {
-        found |= field.value == crossover.number && std::string(field.name) == crossover.field;
-      }
-      EXPECT_TRUE(found) << crossover.field;
-      for (const auto protocol : {crossover.below, crossover.above}) {
-        EXPECT_TRUE(algorithm::carries(protocol, crossover.type));
-      }
+    for (int nranks = 2; nranks <= 8; ++nranks) {
+      for (const Crossover& crossover : crossovers_of(gpu, nranks)) f(gpu, nranks, crossover);
     }
   }
 }
 
+TEST(Crossovers, AreNumbersOfTheTable) {
+  for_all([](bool gpu, int, const Crossover& crossover) {
+    bool found = false;
+    for (const route::TableField& field : route::fields_of(gpu)) {
+      found |= field.value == crossover.number && std::string(field.name) == crossover.field;
+    }
+    EXPECT_TRUE(found) << crossover.field;
+    for (const Way& way : {crossover.below, crossover.above}) {
+      EXPECT_TRUE(algorithm::carries(way.protocol, crossover.type));
+      EXPECT_TRUE(algorithm::go_together(way.algorithm, way.protocol));
+    }
+  });
+}
+
 // The messages that are measured are those that the number decides about.
 TEST(Crossovers, DecideAboutTheMessagesThatAreMeasured) {
-  for (const bool gpu : {false, true}) {
-    for (const Crossover& crossover : crossovers_of(gpu)) {
-      const route::Table shipped = route::shipped_table({gpu, route::kMeasuredGpu, 2});
-      const auto protocol_at = [&](std::uint64_t bytes) {
-        return route::all_reduce({.gpu = gpu,
-                                  .nranks = 2,
-                                  .count = bytes / size_of(crossover.type),
-                                  .type = crossover.type,
-                                  .regions = 128,
-                                  .slots = 2048,
-                                  .cells = 4096,
-                                  .packets = 4096,
-                                  .table = &shipped})
-            .protocol;
-      };
-      const std::uint64_t value = shipped.*crossover.number;
-      const std::uint64_t last_below = crossover.first ? value - 8 : value;
-      EXPECT_EQ(protocol_at(last_below), crossover.below) << crossover.field;
-      EXPECT_EQ(protocol_at(last_below + 8), crossover.above) << crossover.field;
-    }
-  }
+  for_all([](bool gpu, int nranks, const Crossover& crossover) {
+    const route::Target target{gpu, route::kMeasuredGpu, nranks};
+    const route::Table shipped = route::shipped_table(target);
+    const auto way_at = [&](std::uint64_t bytes) {
+      route::Facts facts;
+      facts.gpu = gpu;
+      facts.nranks = nranks;
+      facts.count = bytes / size_of(crossover.type);
+      facts.type = crossover.type;
+      facts.regions = 128;
+      facts.slots = 2048;
+      facts.cells = 4096;
+      facts.packets = route::packets_for(shipped, nranks, 128);
+      facts.table = &shipped;
+      const route::Route route = route::all_reduce(facts);
+      return name_of(Way{route.algorithm, route.protocol});
+    };
+    const std::uint64_t border = message_of(shipped.*crossover.number, crossover.counts, nranks);
+    EXPECT_EQ(way_at(border - 8), name_of(crossover.below)) << crossover.field << ", " << nranks;
+    EXPECT_EQ(way_at(border + 64), name_of(crossover.above)) << crossover.field << ", " << nranks;
+    // There and back again, but for what a division leaves.
+    const std::uint64_t back =
+        message_of(value_of(1 << 20, crossover.counts, nranks), crossover.counts, nranks);
+    EXPECT_LE(back, 1u << 20);
+    EXPECT_GE(back, (1u << 20) - 1);
+  });
 }
 
 }  // namespace

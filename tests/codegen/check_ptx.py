@@ -48,8 +48,10 @@ NAME = re.compile(r"all_reduce_one_shotI(?P<type>f|i|NS_4Bf16E|NS_3F16E)LNS_8Red
                   r"(?P<protocol>\d)ELi(?P<held>\d)E(?:Lb(?P<one_round>\d)E)?LNS1_7VariantE(?P<variant>\d)E")
 SENTINEL_NAME = re.compile(r"all_reduce_sentinelI(?P<type>f|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E"
                            r"Li(?P<held>n?\d)E")
+# No packets held, like the kernel of any message.
+TWO_SHOT_NAME = re.compile(r"all_reduce_two_shotI(?P<type>f|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E")
 # Those that take their operator at run time.
-ANY_NAME = re.compile(r"all_reduce_anyI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)E")
+ANY_NAME = re.compile(r"all_reduce_(?:two_shot_)?anyI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)E")
 TYPES = {"f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
 PROTOCOLS = ["ll", "simple", "sentinel"]
@@ -101,7 +103,7 @@ def read(ptx, report):
     """The kernels by mangled name, the functions out of line; ptxas's report filled in."""
     kernels = {}
     for name, body in blocks(ptx, r"\.entry"):
-        match = NAME.search(name) or SENTINEL_NAME.search(name) or ANY_NAME.search(name)
+        match = NAME.search(name) or SENTINEL_NAME.search(name) or TWO_SHOT_NAME.search(name) or ANY_NAME.search(name)
         if match:
             kernels[name] = Kernel(match, body)
     functions = dict(blocks(ptx, r"\.func"))

@@ -18,7 +18,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 REFERENCE = os.path.join(ROOT, "docs", "reference")
-HELP = ["--help", "sol --help", "bench --help", "info --help", "demo --help", "tune --help"]
+HELP = ["--help", "sol --help", "bench --help", "compare --help", "report --help", "info --help", "demo --help",
+        "tune --help"]
 
 
 def read(*parts):
@@ -30,7 +31,7 @@ def read(*parts):
 
 def cli_page(output_of):
     page = ("# The program\n\nMade from the program's own help by `tests/docs/check_docs.py`; a test compares the two. "
-            "What it means when the\nprogram ends with 0, 1, 2 or 3 is in [errors.md](errors.md).\n")
+            "What it means when the\nprogram ends with 0 to 4 is in [errors.md](errors.md).\n")
     for arguments in HELP:
         page += "\n## nearlight %s\n\n```text\n%s\n```\n" % (arguments, output_of(arguments).strip("\n"))
     return page
@@ -149,6 +150,14 @@ def run_page(name, text, program, build, work):
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(os.path.join(work, "build"))
     os.symlink(build, os.path.join(work, "build", "release"))
+    # ./dev installs no make, so a page must not need one.
+    os.makedirs(os.path.join(work, "bin"))
+    for tool in ("make", "gmake"):
+        with open(os.path.join(work, "bin", tool), "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\necho 'no make here' >&2\nexit 127\n")
+        os.chmod(file.name, 0o755)
+    environment = dict(os.environ, HOME=work, CUDA_VISIBLE_DEVICES="",
+                       PATH=os.path.join(work, "bin") + os.pathsep + os.environ["PATH"])
     found, count, exports = [], 0, []
     for language, path, content in blocks(text):
         if path:
@@ -161,7 +170,7 @@ def run_page(name, text, program, build, work):
         exports += [line for line in content.splitlines() if line.startswith("export ")]
         count += 1
         done = subprocess.run(["bash", "-c", script], cwd=work, capture_output=True, text=True, timeout=250,
-                              stdin=subprocess.DEVNULL, env=dict(os.environ, HOME=work, CUDA_VISIBLE_DEVICES=""))
+                              stdin=subprocess.DEVNULL, env=environment)
         if done.returncode != 0:
             found.append("%s: this ended with %d:\n%s\n%s%s" % (name, done.returncode, content, done.stdout, done.stderr))
     return found, count
@@ -195,7 +204,7 @@ def self_test():
         page = "text\n```c a.c\nint x;\n```\n```sh\ntest -f a.c\nexport A=1\n```\n```sh\ntest $A = 1\n./dev test\n```\n"
         expect(run_page("p", page, "true", work, work + "/w") == ([], 2), "a good page")
         for bad in ("```sh\nfalse\n```\n", "```sh\n./dev fly\n```\n", "```sh\n./dev build mars\n```\n",
-                    "```sh\nfalse\ntrue\n```\n", "```sh\nfalse | true\n```\n"):
+                    "```sh\nmake\n```\n", "```sh\nfalse\ntrue\n```\n", "```sh\nfalse | true\n```\n"):
             found, _ = run_page("p", bad, "true", work, work + "/w")
             expect(found, "not found: " + bad)
         os.makedirs(work + "/t/src/x")

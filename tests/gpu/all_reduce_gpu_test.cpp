@@ -17,6 +17,7 @@
 namespace nearlight::test {
 namespace {
 
+using route::Algorithm;
 using route::Protocol;
 
 enum class InPlace { none, all, by_rank };
@@ -57,6 +58,7 @@ Own own_part(const Case& one, std::uint32_t id, int rank) {
 std::string describe(const Case& one, std::uint32_t id, int nranks) {
   std::ostringstream text;
   text << name_of(one.pattern.type) << ' ' << name_of(one.pattern.op) << ", " << one.count << " elements, "
+       << (one.options.algorithm ? algorithm::name_of(*one.options.algorithm) : "any algorithm") << ' '
        << (one.options.protocol ? algorithm::name_of(*one.options.protocol) : "by route");
   if (one.options.grid != 0) text << ", grid " << one.options.grid;
   if (one.options.threads != 0) text << ", threads " << one.options.threads;
@@ -126,6 +128,10 @@ TEST_P(AllReduceGpu, EveryTypeOperatorCountProtocolPlaceAndAlignment) {
               one.aligned = aligned;
               one.options.protocol = protocol;
               cases.push_back(one);
+              if (!protocol || !algorithm::go_together(Algorithm::two_shot, *protocol)) continue;
+              one.options.algorithm = Algorithm::two_shot;
+              one.pattern.seed = cases.size();
+              cases.push_back(one);
             }
           }
         }
@@ -157,6 +163,10 @@ TEST_P(AllReduceGpu, AllTypesAndOperators) {
         one.aligned = turn / 16 % 3 == 0;
         one.options.protocol = kProtocols[turn / 64 % std::size(kProtocols)];
         if (!carried(one.options.protocol, type)) one.options.protocol = Protocol::ll;
+        if (turn % 2 == 1 && one.options.protocol &&
+            algorithm::go_together(Algorithm::two_shot, *one.options.protocol)) {
+          one.options.algorithm = Algorithm::two_shot;
+        }
         cases.push_back(one);
       }
     }
@@ -191,6 +201,8 @@ TEST_P(AllReduceProductGpu, TypesOperatorsCountsOffsetsAndPlaces) {
           one.offsets = place.offsets;
           cases.push_back(one);
           one.options.protocol = algorithm::kProtocols[turn / 4 % std::size(algorithm::kProtocols)];
+          if (turn % 2 == 1 && algorithm::go_together(Algorithm::two_shot, *one.options.protocol))
+            one.options.algorithm = Algorithm::two_shot;
           if (algorithm::carries(*one.options.protocol, type)) cases.push_back(one);
         }
       }
@@ -234,15 +246,19 @@ TEST_P(AllReduceGpu, RanksOfDifferentAlignment) {
   std::uint64_t calls = 0;
   for (const std::optional<Protocol>& protocol : kProtocols) {
     for (const std::uint64_t count : {4484u, 4608u, 8196u, 12292u, 20480u, 65540u}) {
-      ++calls;
-      group.run([&](Rank& rank) {
-        const std::size_t offset = rank.rank % 2 == 0 ? 0 : 4;
-        runtime::CallOptions options;
-        options.protocol = protocol;
-        ASSERT_OK(rank.prepare_reduce_check(
-            rank.work({DataType::f32, ReduceOp::sum, Values::general, count}, count, false, offset, offset),
-            options));
-      });
+      for (const Algorithm algorithm : algorithm::kAlgorithms) {
+        if (protocol && !algorithm::go_together(algorithm, *protocol)) continue;
+        ++calls;
+        group.run([&](Rank& rank) {
+          const std::size_t offset = rank.rank % 2 == 0 ? 0 : 4;
+          runtime::CallOptions options;
+          options.algorithm = algorithm;
+          options.protocol = protocol;
+          ASSERT_OK(rank.prepare_reduce_check(
+              rank.work({DataType::f32, ReduceOp::sum, Values::general, count}, count, false, offset, offset),
+              options));
+        });
+      }
     }
   }
   group.expect_clean(calls);
@@ -323,6 +339,11 @@ TEST_P(AllReduceGpu, SpecialValuesAndTheSameBitsOnAllRanks) {
         one.in_place = InPlace::by_rank;
         one.aligned = false;
         one.options.protocol = protocol;
+        // Both algorithms, the second by every other pair: it reduces with the same code.
+        if ((static_cast<int>(type) + static_cast<int>(op)) % 2 == 0 &&
+            algorithm::go_together(Algorithm::two_shot, protocol)) {
+          one.options.algorithm = Algorithm::two_shot;
+        }
         run_cases(group, {one});
         std::vector<std::vector<char>> results;
         for (Rank& rank : group.ranks()) {

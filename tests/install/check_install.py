@@ -83,7 +83,7 @@ def with_cmake(prefix, work, nvcc):
         file.write("cmake_minimum_required(VERSION 3.20)\nproject(other LANGUAGES NONE)\n"
                    "find_package(nearlight 99.0 REQUIRED)\n")
     expect("find_package(nearlight" in text, "the consumer asks for a version")
-    done = subprocess.run(["cmake", "-S", other, "-B", other + "/build", "-DCMAKE_PREFIX_PATH=" + moved],
+    done = subprocess.run(["cmake", "-S", other, "-B", other + "/build", "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + moved],
                           capture_output=True, text=True, timeout=100)
     expect(done.returncode != 0 and "99.0" in done.stderr, "version 99.0 is refused: %s" % done.stderr)
 

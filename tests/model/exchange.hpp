@@ -8,6 +8,7 @@
 #include "algorithm/kinds.hpp"
 #include "algorithm/one_shot.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
+#include "algorithm/two_shot.hpp"
 #include "tests/model/checker.hpp"
 
 namespace nearlight::model {
@@ -18,6 +19,7 @@ struct Step {
   Protocol protocol;
   int count;                  // elements of 4 bytes: two a pack, four a cell
   bool same_session = false;  // goes on in the session of the step before
+  bool two_shot = false;      // not with simple
 };
 
 // Integers that are never the sentinel stand for floats.
@@ -41,7 +43,8 @@ struct Case {
   static constexpr int kSlots = 1, kCells = 1, kPackets = 1;
   static constexpr int kHeld = 0;        // packs a thread keeps in registers: the GPU's variant when not 0
   static constexpr int kSlotsMoved = 0;  // every other session begins at this slot
-  static constexpr std::uint32_t kInitialEpoch = 0;
+  // Far from the wrap, whose fences would do for others that are missing.
+  static constexpr std::uint32_t kInitialEpoch = last_epoch == 0xffffffffu ? 100 : 0;
   static constexpr unsigned kStepLimit = 20'000;  // longer executions count as stuck
   // What lies between two sessions beside the meeting of the lanes. The boundary of two kernels is at least a
   // fence; only where the protocols alternate, or with packets, does the outcome depend on it.
@@ -128,13 +131,26 @@ struct Exchange : Scenario {
     using Math = algorithm::PackMath<Space, std::int32_t, ReduceOp::sum>;
     const auto count = static_cast<std::uint64_t>(C::kStepList[step].count);
     const algorithm::Buffer<Space, std::int32_t> in(input[rank][step], count), out(output[rank][step], count);
-    if (C::kStepList[step].protocol == Protocol::ll) {
+    if (C::kStepList[step].two_shot) {
+      run_two_shot(session, C::kStepList[step].protocol, in, out);
+    } else if (C::kStepList[step].protocol == Protocol::ll) {
       algorithm::one_shot_ll<Math, kRanks, C::kHeld>(session, {0, 1}, in, out, algorithm::NoDelay{});
     } else if (C::kStepList[step].protocol == Protocol::sentinel) {
       algorithm::one_shot_sentinel<Math, typename C::Rewrite, kRanks>(session, {0, 1}, 1, in, out,
                                                                       algorithm::NoDelay{});
     } else {
       algorithm::one_shot_simple<Math, kRanks, 1>(session, {0, 1}, in, out, algorithm::NoDelay{});
+    }
+  }
+
+  template <class SessionT, class Bufs>
+  void run_two_shot(SessionT& session, Protocol protocol, const Bufs& in, const Bufs& out) {
+    constexpr algorithm::PackMath<Space, std::int32_t, ReduceOp::sum> math{};
+    if (protocol == Protocol::ll) {
+      algorithm::two_shot<algorithm::LlUnits, kRanks>(session, {0, 1}, in, out, algorithm::NoDelay{}, math);
+    } else {
+      algorithm::two_shot<algorithm::SentinelUnits<typename C::Rewrite>, kRanks>(session, {0, 1}, in, out,
+                                                                                 algorithm::NoDelay{}, math);
     }
   }
 

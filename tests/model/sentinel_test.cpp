@@ -39,6 +39,11 @@ struct MixedInASession : Base {
   static constexpr Step kStepList[] = {
       {kSentinel, 4}, {kLl, 2, true}, {kSentinel, 4, true}, {kSimple, 4, true}, {kSentinel, 4, true}};
 };
+// LL between two uses of a bank: it is LL's arrival that tells of the resets.
+struct LlTellsOfResets : Base {
+  static constexpr Step kStepList[] = {{kSentinel, 4},       {kLl, 2, true}, {kSentinel, 4, true},
+                                       {kSentinel, 4, true}, {kLl, 2, true}, {kSentinel, 4, true}};
+};
 struct RoundsThreeRanks : Rounds {
   static constexpr int kRanks = 3;
 };
@@ -81,6 +86,7 @@ TEST(Sentinel, LanesRounds) { expect_holds_at_random<Exchange<LanesRounds>>(5'00
 TEST(Sentinel, LanesThreeRanks) { expect_holds_at_random<Exchange<LanesThreeRanks>>(5'000, 50'000); }
 TEST(Sentinel, MixedWithTheOthers) { expect_holds_at_random<Exchange<Mixed>>(10'000, 100'000); }
 TEST(Sentinel, MixedInASession) { expect_holds_at_random<Exchange<MixedInASession>>(10'000, 100'000); }
+TEST(Sentinel, LlTellsOfResets) { expect_holds_at_random<Exchange<LlTellsOfResets>>(10'000, 100'000); }
 TEST(Sentinel, AcrossTheWrap) { expect_holds_at_random<Exchange<AcrossTheWrap>>(5'000, 50'000); }
 
 template <class B, class S>

@@ -87,6 +87,10 @@ Plan matrix(int nranks) {
                                      .in_place = (number + rank) % 5 == 0});
           }
           plan.calls.push_back(planned);
+          if (protocol && *protocol != route::Protocol::simple && nranks > 1) {
+            planned.call.algorithm = route::Algorithm::two_shot;
+            plan.calls.push_back(planned);
+          }
           ++number;
         }
       }
@@ -130,7 +134,11 @@ Plan all_types(int nranks) {
           // The larger counts by one of the protocols in turn.
           const auto turn = number / 3 % (algorithm::has_sentinel(type) ? 3 : 2);
           if (count > 33 && turn != static_cast<std::uint64_t>(protocol)) continue;
-          add(plan, {type, op, count, protocol, {kValues[(number + count) % std::size(kValues)], number}}, 2);
+          Call call{type, op, count, protocol, {kValues[(number + count) % std::size(kValues)], number}};
+          add(plan, call, 2);
+          if (protocol == route::Protocol::simple || (count > 33 && nranks != 3)) continue;
+          call.algorithm = route::Algorithm::two_shot;
+          add(plan, call, 2);
         }
       }
     }
@@ -190,6 +198,8 @@ Plan product(int nranks, DataType type) {
         const route::Protocol protocol = algorithm::kProtocols[number / 3 % std::size(algorithm::kProtocols)];
         if (!algorithm::carries(protocol, type)) continue;
         planned.call.protocol = protocol;
+        if (number % 2 == 0 && algorithm::go_together(route::Algorithm::two_shot, protocol))
+          planned.call.algorithm = route::Algorithm::two_shot;
         plan.calls.push_back(planned);
       }
     }
@@ -221,6 +231,10 @@ Plan tails(int nranks) {
                                  .in_place = number % 3 == 2});
       }
       plan.calls.push_back(planned);
+      if (algorithm::go_together(route::Algorithm::two_shot, protocol)) {
+        planned.call.algorithm = route::Algorithm::two_shot;
+        plan.calls.push_back(planned);
+      }
       ++number;
     }
   }

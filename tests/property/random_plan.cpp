@@ -43,6 +43,8 @@ rc::Gen<PlannedCall> any_call(int nranks, std::uint64_t round_bytes) {
     call.protocol = *element<std::optional<route::Protocol>>(
         std::nullopt, route::Protocol::ll, route::Protocol::simple, route::Protocol::sentinel);
     if (call.protocol && !algorithm::carries(*call.protocol, call.type)) call.protocol = std::nullopt;
+    if (*element(0, 0, 1) == 1 && call.protocol != route::Protocol::simple)
+      call.algorithm = route::Algorithm::two_shot;
     call.source.values = *element(Values::pattern, Values::numbers, Values::bits, Values::special);
     call.source.seed = *inRange<std::uint64_t>(0, 1'000'000);
     planned.place = *rc::gen::container<std::vector<Place>>(static_cast<std::size_t>(nranks), any_place());

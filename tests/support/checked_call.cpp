@@ -23,8 +23,9 @@ std::uint64_t hash_of(const void* data, std::size_t bytes) {  // FNV-1a
 
 std::string Call::to_string() const {
   char text[160];
-  std::snprintf(text, sizeof text, "%s %s, %llu elements, %s, values %d, seed %llu", nearlight::name_of(type),
-                nearlight::name_of(op), static_cast<unsigned long long>(count),
+  std::snprintf(text, sizeof text, "%s %s, %llu elements, %s, %s, values %d, seed %llu",
+                nearlight::name_of(type), nearlight::name_of(op), static_cast<unsigned long long>(count),
+                algorithm ? algorithm::name_of(*algorithm) : "any algorithm",
                 protocol ? algorithm::name_of(*protocol) : "any protocol", static_cast<int>(source.values),
                 static_cast<unsigned long long>(source.seed));
   return text;
@@ -46,6 +47,7 @@ std::uint64_t Caller::run(const Call& call, const Place& place, Problems& proble
 
   runtime::CallOptions options = extra;
   if (call.protocol) options.protocol = call.protocol;
+  if (call.algorithm) options.algorithm = call.algorithm;
   const Reduction reduction = reduction_of(call.source, call.type, call.op, comm_.rank());
   const Status status = comm_.all_reduce(send, recv, call.count, call.type, reduction, nullptr, options);
   if (!status.ok()) {

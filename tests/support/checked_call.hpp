@@ -19,6 +19,7 @@ struct Call {
   std::uint64_t count = 0;
   std::optional<route::Protocol> protocol;  // none: the route's
   Source source;
+  std::optional<route::Algorithm> algorithm = std::nullopt;  // none: the route's
 
   std::string to_string() const;
 };

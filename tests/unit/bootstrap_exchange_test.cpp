@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <vector>
 
 #include "base/exchange.hpp"
+#include "bootstrap/board_exchange.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace nearlight::test {
@@ -228,6 +230,26 @@ TEST_P(ExchangeOf, KnowsWhereTheRanksLive) {
               if (exchange.processes() != (threads ? std::vector<pid_t>{} : pids.value()))
                 problems.add("processes()");
             }));
+}
+
+// A rank with a stray pointer is an error for the others, not their end.
+TEST(Board, ThatWasOverwrittenIsAnError) {
+  for (const std::uint32_t first_failure : {1u, 2u, 0x7fffffffu, 0xffffffffu}) {
+    auto created = bootstrap::SharedBoard::create(1);
+    ASSERT_TRUE(created.ok()) << created.status().to_string();
+    auto lines = bootstrap::make_fd_lines(1);
+    ASSERT_TRUE(lines.ok()) << lines.status().to_string();
+    const auto board = std::make_shared<const bootstrap::SharedBoard>(std::move(created->board));
+    bootstrap::BoardExchange exchange(board, std::move(*lines), 0);
+    auto& text = board->rank(0).failure;
+    std::memset(text, 'x', sizeof text);
+    board->rank(0).pid = 0x78787878;  // what follows a text without an end must not become part of it
+    board->header().first_failure = first_failure;
+    const Status status = exchange.barrier(patience());
+    EXPECT_EQ(status.code(), first_failure == 1 ? Code::remote_error : Code::internal_error)
+        << status.to_string();
+    EXPECT_LE(status.text().size(), sizeof text + 100);
+  }
 }
 
 }  // namespace

@@ -293,7 +293,8 @@ TEST(MeetingOfProcesses, LackOfDescriptorsInRankZeroFailsAll) {
       expect_failed(here, Code::timeout,
                     {"rank 0 did not come", "process " + std::to_string(poor_pid) + " had the name"});
     } else {
-      expect_failed(here, Code::system_error, {"open files"});
+      expect_failed(here, Code::system_error,
+                    {"rank 0 (process " + std::to_string(poor_pid) + "): ", "open files"});
     }
   }
   ADD_FAILURE() << "12 descriptors were not enough";

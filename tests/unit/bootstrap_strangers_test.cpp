@@ -276,6 +276,14 @@ TEST(Strangers, RankZeroNamesWhoHasItsName) {
                 {"process " + std::to_string(::getpid()), "does not answer"});
 }
 
+TEST(Strangers, RankZeroDoesNotMissItselfWhenItsNameIsTaken) {
+  const std::string key = fresh_key();
+  const UniqueFd silent = raw_socket(meeting_name(key), ::bind);
+  const auto zero = join_process_group({0, 2, key}, Deadline::after_ms(100));
+  expect_failed(zero, Code::timeout, {"@" + meeting_name(key), "does not listen"});
+  EXPECT_EQ(zero.status().text().find("rank 0 did not come"), std::string::npos) << zero.status().text();
+}
+
 TEST(Strangers, AGuestOfAnotherPidNamespaceIsRefused) {
   const std::string key = fresh_key();
   Joined zero = failure(Code::internal_error, "never came");
@@ -309,6 +317,7 @@ TEST(Strangers, AGuestThatFallsSilentIsNamedAtTheDeadline) {
   say(guest, hello(1, 2, key).bytes());
   rank.join();
   expect_failed(zero, Code::timeout, {"rank(s) 1 came and then fell silent"});
+  EXPECT_EQ(zero.status().text().find("in time"), std::string::npos) << zero.status().text();
 }
 
 // ---- processes that are killed in the middle

@@ -52,6 +52,25 @@ TEST(Results, SurviveWritingAndReading) {
   EXPECT_THAT(find_faults(*read), IsEmpty());
 }
 
+TEST(Results, MembersThatCameLaterAreOptional) {
+  ResultFile file = sample_results();
+  for (const char* key : {"forced", "scratch", "cpu_us"}) {
+    EXPECT_THAT(to_json(file), testing::Not(HasSubstr(key)));
+  }
+  file.rows[0].forced = "algorithm=one_shot,protocol=ll,grid=16,threads=128";
+  file.rows[0].scratch = 4096;
+  file.rows[0].cpu_us = 0.25;
+  file.rows[1].scratch = 4096;
+  EXPECT_THAT(find_faults(file), IsEmpty());
+  const auto read = parse_results(to_json(file), "text");
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(read->rows[0].forced, file.rows[0].forced);
+  EXPECT_EQ(read->rows[0].scratch, 4096u);
+  EXPECT_EQ(read->rows[0].cpu_us, 0.25);
+  EXPECT_EQ(read->rows[1].forced, "");
+  EXPECT_FALSE(read->rows[1].cpu_us.has_value());
+}
+
 TEST(Results, CpuFileHasNoLaunchFloors) {
   ResultFile file = sample_results();
   file.machine.gpu = "none";
@@ -119,6 +138,15 @@ TEST(FindFaults, FindsEachPlantedFault) {
       {"ranks is 0", [](ResultFile& f) { f.rows[0].ranks = 0; }},
       {"chain is 0", [](ResultFile& f) { f.rows[0].chain = 0; }},
       {"grid is -1", [](ResultFile& f) { f.rows[0].grid = -1; }},
+      {"forced is 'fast'", [](ResultFile& f) { f.rows[0].forced = "fast"; }},
+      {"forced is 'protocol=ll;grid=16'", [](ResultFile& f) { f.rows[0].forced = "protocol=ll;grid=16"; }},
+      {"forced has protocol=simple, but the row says ll",
+       [](ResultFile& f) { f.rows[0].forced = "protocol=simple"; }},
+      {"forced has algorithm=two_shot, but", [](ResultFile& f) { f.rows[0].forced = "algorithm=two_shot"; }},
+      {"forced has grid=8, but the row says 16", [](ResultFile& f) { f.rows[0].forced = "grid=8"; }},
+      {"cpu_us is -1", [](ResultFile& f) { f.rows[0].cpu_us = -1; }},
+      {"cpu_us is nan", [](ResultFile& f) { f.rows[0].cpu_us = kNaN; }},
+      {"no row of nearlight", [](ResultFile& f) { f.rows[1].scratch = 512; }},
       {"impl is empty", [](ResultFile& f) { f.rows[1].impl = ""; }},
       {"algorithm is empty", [](ResultFile& f) { f.rows[0].algorithm = ""; }},
       {"protocol is empty", [](ResultFile& f) { f.rows[0].protocol = ""; }},
@@ -221,6 +249,11 @@ TEST(ParseResults, RefusesEachWrongType) {
       {"\"wrong\":0", "\"wrong\":null", "text: rows[0].wrong is no whole number"},
       {"\"p50_us\":1.6", "\"p50_us\":null", "text: rows[0].p50_us is no number"},
       {"\"grid\":16", "\"grid\":16,\"speed\":1", "text: rows[0].speed is not known here"},
+      {"\"grid\":16", "\"grid\":16,\"forced\":1", "text: rows[0].forced is no text"},
+      {"\"grid\":16", "\"grid\":16,\"forced\":\"\"", "text: rows[0].forced is empty"},
+      {"\"grid\":16", "\"grid\":16,\"scratch\":0", "text: rows[0].scratch is 0"},
+      {"\"grid\":16", "\"grid\":16,\"scratch\":-1", "text: rows[0].scratch is no whole number"},
+      {"\"grid\":16", "\"grid\":16,\"cpu_us\":null", "text: rows[0].cpu_us is no number"},
       {"\"rows\": [", "\"rows\": [1,", "text: rows[0] is no object"},
   };
   for (const Bad& bad : kBad) {

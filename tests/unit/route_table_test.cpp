@@ -37,6 +37,7 @@ TEST(RouteTable, TheShippedOneOfTheH200) {
   EXPECT_EQ(table.sentinel_first_bytes, 16'384u);
   EXPECT_EQ(table.sentinel_limit_bytes, 8'388'608u);
   EXPECT_EQ(table.sentinel_any_limit_bytes, 2'097'152u);
+  EXPECT_EQ(table.two_shot_gain_bytes, 294'912u);
   EXPECT_EQ(table.few_ctas, 64u);
   EXPECT_EQ(table.ll_threads, 128u);
   EXPECT_EQ(table.ll_large_threads, 512u);
@@ -121,6 +122,7 @@ TEST(RouteTable, EveryFieldIsInTheDigest) {
 TEST(RouteTable, PacketsHoldWhatTheTableGivesToTheSentinel) {
   EXPECT_EQ(packets_for(kH200Table, 2, 128), 4096u);
   EXPECT_EQ(packets_for(kH200Table, 8, 128), 1024u);
+  EXPECT_EQ(packets_for(kH200Table, 3, 128), 3072u);  // 2731 at least
   EXPECT_EQ(packets_for(kH200Table, 2, 1), 1u << 19);
   EXPECT_EQ(packets_for(kCpuTable, 2, 1), 512u);
   Table most = kH200Table;

@@ -21,6 +21,12 @@ Facts facts(bool gpu, int nranks, std::size_t bytes, DataType type = DataType::b
           .cells = 4096,
           .packets = 8192};
 }
+// Where one-shot alone is looked at.
+Facts one_shot_facts(bool gpu, int nranks, std::size_t bytes, DataType type = DataType::bf16) {
+  Facts one = facts(gpu, nranks, bytes, type);
+  one.two_shot = false;
+  return one;
+}
 
 // Powers of two and their neighbours up to the largest message there can be.
 std::vector<std::size_t> many_sizes() {
@@ -71,7 +77,7 @@ TEST(Route, SmallOnesCarryTheirFlagOnTheCpu) {
 TEST(Route, SmallOnesCarryTheirFlagOnTheGpu) {
   for (int nranks = 2; nranks <= 8; ++nranks) {
     for (const std::size_t bytes : many_sizes()) {
-      const Route route = all_reduce(facts(true, nranks, bytes));
+      const Route route = all_reduce(one_shot_facts(true, nranks, bytes));
       const auto sent = static_cast<unsigned __int128>(bytes / 2 * 2) * static_cast<unsigned>(nranks - 1);
       const bool middle =
           bytes / 2 * 2 >= kH200Table.sentinel_first_bytes / static_cast<std::size_t>(nranks - 1) &&
@@ -81,7 +87,7 @@ TEST(Route, SmallOnesCarryTheirFlagOnTheGpu) {
                                                                     : Protocol::simple)
           << bytes << " bytes, " << nranks;
       // Integers have no value to spare for "nothing has arrived".
-      EXPECT_EQ(all_reduce(facts(true, nranks, bytes, DataType::u8)).protocol,
+      EXPECT_EQ(all_reduce(one_shot_facts(true, nranks, bytes, DataType::u8)).protocol,
                 static_cast<unsigned __int128>(bytes) * static_cast<unsigned>(nranks - 1) <=
                         kH200Table.ll_limit_bytes
                     ? Protocol::ll
@@ -119,14 +125,61 @@ TEST(Route, TheLimitItselfIsStillSmall) {
   EXPECT_EQ(all_reduce(any).protocol, Protocol::sentinel);
   ++any.count;
   EXPECT_EQ(all_reduce(any).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(facts(true, 5, kH200Table.sentinel_limit_bytes / 4)).protocol, Protocol::sentinel);
-  EXPECT_EQ(all_reduce(facts(true, 5, kH200Table.sentinel_limit_bytes / 4 + 2)).protocol, Protocol::simple);
+  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kH200Table.sentinel_limit_bytes / 4)).protocol,
+            Protocol::sentinel);
+  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kH200Table.sentinel_limit_bytes / 4 + 2)).protocol,
+            Protocol::simple);
   EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.ll_limit_bytes, DataType::i32)).protocol, Protocol::ll);
   EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.ll_limit_bytes + 4, DataType::i32)).protocol,
             Protocol::simple);
-  EXPECT_EQ(all_reduce(facts(true, 5, kH200Table.ll_limit_bytes / 4, DataType::i32)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(facts(true, 5, kH200Table.ll_limit_bytes / 4 + 4, DataType::i32)).protocol,
+  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kH200Table.ll_limit_bytes / 4, DataType::i32)).protocol,
+            Protocol::ll);
+  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kH200Table.ll_limit_bytes / 4 + 4, DataType::i32)).protocol,
             Protocol::simple);
+}
+
+// Two-shot sends 2 (n-1)/n of a message where one-shot sends n-1 of it, for one way more.
+TEST(Route, TwoShotFromWhereItSendsEnoughLess) {
+  for (int nranks = 2; nranks <= 8; ++nranks) {
+    const auto n = static_cast<std::size_t>(nranks);
+    std::size_t first = 0;
+    for (std::size_t bytes = 1024; bytes <= kH200Table.sentinel_limit_bytes; bytes += 1024) {
+      const bool two = all_reduce(facts(true, nranks, bytes)).algorithm == Algorithm::two_shot;
+      if (two && first == 0) first = bytes;
+      EXPECT_EQ(two, first != 0) << nranks << " ranks, " << bytes;
+    }
+    if (nranks == 2) {
+      EXPECT_EQ(first, 0u);
+      continue;
+    }
+    const std::size_t less = first * (n - 1) - 2 * first * (n - 1) / n;
+    EXPECT_GE(less, kH200Table.two_shot_gain_bytes - 16 * 1024) << nranks;
+    EXPECT_LE(less, kH200Table.two_shot_gain_bytes + 16 * 1024) << nranks;
+    EXPECT_EQ(all_reduce(facts(true, nranks, kH200Table.sentinel_limit_bytes)).protocol, Protocol::sentinel);
+    EXPECT_EQ(all_reduce(facts(true, nranks, kH200Table.sentinel_limit_bytes + 2)).algorithm,
+              Algorithm::one_shot);
+  }
+  EXPECT_EQ(all_reduce(facts(true, 8, 64 * 1024, DataType::i32)).algorithm, Algorithm::two_shot);
+  EXPECT_EQ(all_reduce(facts(true, 8, 64 * 1024, DataType::i32)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(false, 8, 64 * 1024)).algorithm, Algorithm::one_shot);
+}
+
+TEST(Route, TwoShotOnRequest) {
+  for (const bool gpu : {false, true}) {
+    const Route route = *forced_two_shot(facts(gpu, 3, 4096), Protocol::ll);
+    EXPECT_EQ(route.algorithm, Algorithm::two_shot);
+    EXPECT_EQ(route.protocol, Protocol::ll);
+    // Two elements are one pack: two of three ranks would own nothing.
+    const Route small = *forced_two_shot(facts(gpu, 3, 4), Protocol::ll);
+    EXPECT_EQ(small.algorithm, Algorithm::one_shot);
+    EXPECT_NE(std::strstr(small.reason, "too small for two_shot"), nullptr);
+    const auto simple = forced_two_shot(facts(gpu, 3, 4096), Protocol::simple);
+    EXPECT_EQ(simple.status().code(), Code::invalid_argument);
+    EXPECT_NE(simple.status().text().find("protocol: two_shot"), std::string::npos);
+    EXPECT_EQ(forced_two_shot(facts(gpu, 3, 4096, DataType::i32), Protocol::sentinel).status().code(),
+              Code::invalid_argument);
+    EXPECT_EQ(forced_two_shot(one_shot_facts(gpu, 3, 4096), Protocol::ll).status().code(), Code::unsupported);
+  }
 }
 
 // A launch that the kernels cannot run would be refused or, worse, hang.
@@ -138,8 +191,10 @@ TEST(Route, EveryLaunchFitsTheRegions) {
           Facts one = facts(true, nranks, bytes);
           one.regions = regions;
           one.slots = slots;
-          for (const Route& route : {all_reduce(one), *forced(one, Protocol::ll),
-                                     *forced(one, Protocol::simple), *forced(one, Protocol::sentinel)}) {
+          for (const Route& route :
+               {all_reduce(one), *forced(one, Protocol::ll), *forced(one, Protocol::simple),
+                *forced(one, Protocol::sentinel), *forced_two_shot(one, Protocol::ll),
+                *forced_two_shot(one, Protocol::sentinel)}) {
             ASSERT_GE(route.grid, 1u);
             ASSERT_LE(route.grid, regions);
             ASSERT_GE(route.threads, 32u);
@@ -187,7 +242,7 @@ TEST(Route, AForcedPathIsTakenWhereItCanBe) {
         for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 24}) {
           Facts one = facts(gpu, 4, bytes, type);
           const Route free = all_reduce(one);
-          one.forced = protocol;
+          one.forced.protocol = protocol;
           const bool can = algorithm::carries(protocol, type);
           const Route route = all_reduce(one);
           EXPECT_EQ(route.protocol, can ? protocol : free.protocol);
@@ -199,13 +254,28 @@ TEST(Route, AForcedPathIsTakenWhereItCanBe) {
       }
     }
   }
+  for (const bool gpu : {false, true}) {
+    for (const DataType type : {DataType::bf16, DataType::i32}) {
+      Facts two = facts(gpu, 3, 4096, type);
+      two.forced.two_shot = true;
+      EXPECT_EQ(all_reduce(two).algorithm, Algorithm::two_shot);
+      EXPECT_EQ(all_reduce(two).protocol, is_integer(type) ? Protocol::ll : Protocol::sentinel);
+      EXPECT_NE(std::strstr(all_reduce(two).reason, "NEARLIGHT_FORCE_PATH"), nullptr);
+      two.two_shot = false;  // no code of it
+      EXPECT_EQ(all_reduce(two).algorithm, Algorithm::one_shot);
+      // Too small to be cut into parts.
+      Facts small = facts(gpu, 3, 4, type);
+      small.forced.two_shot = true;
+      EXPECT_EQ(all_reduce(small).algorithm, Algorithm::one_shot);
+    }
+  }
   // Where there are no packets: a loop inside a kernel, say.
   Facts without = facts(true, 2, 4096);
   without.packets = 0;
-  without.forced = Protocol::sentinel;
+  without.forced.protocol = Protocol::sentinel;
   EXPECT_EQ(all_reduce(without).protocol, Protocol::ll);
   Facts alone = facts(true, 1, 4096);
-  alone.forced = Protocol::ll;
+  alone.forced.protocol = Protocol::ll;
   EXPECT_EQ(all_reduce(alone).algorithm, Algorithm::copy);
 }
 
@@ -258,6 +328,7 @@ TEST(Route, OnlyTypesWithCodeOfTheirOwnHoldSeveralPacks) {
 TEST(Route, KindsHaveNames) {
   EXPECT_STREQ(algorithm::name_of(Algorithm::copy), "copy");
   EXPECT_STREQ(algorithm::name_of(Algorithm::one_shot), "one_shot");
+  EXPECT_STREQ(algorithm::name_of(Algorithm::two_shot), "two_shot");
   EXPECT_STREQ(algorithm::name_of(Protocol::ll), "ll");
   EXPECT_STREQ(algorithm::name_of(Protocol::simple), "simple");
   EXPECT_STREQ(algorithm::name_of(Protocol::sentinel), "sentinel");

@@ -169,6 +169,60 @@ TEST(HostCommunicator, ExplainsItsChoice) {
             "");
 }
 
+TEST(HostCommunicator, ExplainsWhatIsForced) {
+  EXPECT_EQ(test::run_communicators(
+                Kind::threads, 2, {},
+                [](Communicator& comm, Exchange&, Problems& trouble) {
+                  CallOptions options;
+                  options.protocol = route::Protocol::simple;
+                  options.algorithm = route::Algorithm::one_shot;
+                  const auto forced = comm.explain_all_reduce(8, DataType::f32, ReduceOp::sum, options);
+                  if (!forced.ok()) return trouble.add("%s", forced.status().to_string().c_str());
+                  if (forced->protocol != route::Protocol::simple ||
+                      forced->algorithm != route::Algorithm::one_shot || forced->grid != 1) {
+                    trouble.add("32 bytes take %s", algorithm::name_of(forced->protocol));
+                  }
+                  if (std::strstr(forced->reason, "asked") == nullptr)
+                    trouble.add("says '%s'", forced->reason);
+                }),
+            "");
+}
+
+// What explain refuses, the call refuses with the same words.
+TEST(HostCommunicator, RefusesToForceWhatCannotBe) {
+  EXPECT_EQ(test::run_communicators(
+                Kind::threads, 2, {},
+                [](Communicator& comm, Exchange&, Problems& trouble) {
+                  CallOptions copies, empty_handed;
+                  copies.algorithm = route::Algorithm::copy;
+                  empty_handed.protocol = route::Protocol::sentinel;
+                  std::uint32_t data[4] = {};
+                  for (const auto& [options, word] : {std::pair{copies, "algorithm: copy"},
+                                                      std::pair{empty_handed, "protocol: sentinel"}}) {
+                    const Status told =
+                        comm.explain_all_reduce(4, DataType::i32, ReduceOp::sum, options).status();
+                    const Status called =
+                        comm.all_reduce(data, data, 4, DataType::i32, ReduceOp::sum, nullptr, options);
+                    if (told.code() != Code::invalid_argument || called.text() != told.text() ||
+                        told.text().find(word) != 0) {
+                      trouble.add("'%s' and '%s'", told.to_string().c_str(), called.to_string().c_str());
+                    }
+                  }
+                }),
+            "");
+  EXPECT_EQ(test::run_communicators(Kind::threads, 1, {},
+                                    [](Communicator& comm, Exchange&, Problems& trouble) {
+                                      CallOptions options;
+                                      options.algorithm = route::Algorithm::one_shot;
+                                      options.protocol = route::Protocol::simple;
+                                      const auto alone =
+                                          comm.explain_all_reduce(100, DataType::f32, ReduceOp::sum, options);
+                                      if (!alone.ok() || alone->algorithm != route::Algorithm::copy)
+                                        trouble.add("one rank does not copy");
+                                    }),
+            "");
+}
+
 TEST(HostCommunicator, OneRankCopiesOrDoesNothing) {
   EXPECT_EQ(test::run_communicators(
                 Kind::threads, 1, {},

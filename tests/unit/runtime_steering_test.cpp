@@ -40,18 +40,23 @@ constexpr const char *kForce = "NEARLIGHT_FORCE_PATH", *kDebug = "NEARLIGHT_DEBU
                      *kTable = "NEARLIGHT_ROUTE_TABLE";
 
 TEST(Steering, ForcePathTakesTheProtocolsNames) {
-  EXPECT_EQ(read_steering(kCpu)->forced, std::nullopt);
+  EXPECT_EQ(read_steering(kCpu)->forced.protocol, std::nullopt);
   for (const route::Protocol protocol : algorithm::kProtocols) {
     const Set set(kForce, algorithm::name_of(protocol));
-    EXPECT_EQ(read_steering(kCpu)->forced, protocol);
+    EXPECT_EQ(read_steering(kCpu)->forced.protocol, protocol);
+    EXPECT_FALSE(read_steering(kCpu)->forced.two_shot);
+  }
+  {
+    const Set set(kForce, "two_shot");
+    EXPECT_TRUE(read_steering(kCpu)->forced.two_shot);
   }
   for (const char* value : {"LL", "ll,simple", "fast", " ll"}) {
     const Set set(kForce, value);
     const auto steering = read_steering(kCpu);
     ASSERT_FALSE(steering.ok()) << value;
     EXPECT_EQ(steering.status().code(), Code::invalid_argument);
-    EXPECT_EQ(steering.status().text(),
-              std::string("NEARLIGHT_FORCE_PATH is \"") + value + "\"; it takes one of ll, simple, sentinel");
+    EXPECT_EQ(steering.status().text(), std::string("NEARLIGHT_FORCE_PATH is \"") + value +
+                                            "\"; it takes one of ll, simple, sentinel, two_shot");
   }
 }
 
@@ -95,6 +100,20 @@ TEST(Steering, AForcedProtocolCarriesAllThatItCan) {
     };
     EXPECT_EQ(test::run_communicators(Kind::threads, 3, test::patient(), body), "");
   }
+}
+
+TEST(Steering, TwoShotIsForcedWhereTheMessageCanBeCut) {
+  const Set set(kForce, "two_shot");
+  const auto body = [](Communicator& comm, Exchange&, Problems& trouble) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{100}, std::size_t{20'000}}) {
+      const auto route = comm.explain_all_reduce(count, DataType::f32, ReduceOp::sum);
+      if ((route.algorithm == route::Algorithm::two_shot) != (count > 1))
+        trouble.add("%zu: %s", count, route.reason);
+      if (const Status status = sum_of_ones(comm, count, trouble); !status.ok())
+        trouble.add("%s", status.to_string().c_str());
+    }
+  };
+  EXPECT_EQ(test::run_communicators(Kind::threads, 3, test::patient(), body), "");
 }
 
 TEST(Steering, RanksWithDifferentForcedProtocolsAreToldSo) {

@@ -67,8 +67,8 @@ class OpenMpiContender final : public bench::Contender {
         "MPI_Allreduce");
   }
 
-  bench::Choice choice(std::size_t, DataType, ReduceOp) const override {
-    return {"", "", 0, "MPI does not tell"};
+  Result<bench::Choice> choice(std::size_t, DataType, ReduceOp, cli::Mode) const override {
+    return bench::Choice{"", "", 0, "MPI does not tell", ""};
   }
   int roundings() const override { return 1; }
 };

@@ -66,6 +66,7 @@ NL_HOST_FN constexpr std::size_t loop_clocks(std::uint32_t samples) { return std
 struct LaunchShape {
   DataType type;
   ReduceOp op;
+  Algorithm algorithm;
   Protocol protocol;
   std::uint32_t held;  // 1, 2 or 4 packs of LL (at most max_held(nranks)) or packets of the sentinel a thread
   std::uint32_t grid;  // CTAs, at most the number of regions

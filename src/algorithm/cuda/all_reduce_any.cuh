@@ -46,6 +46,30 @@ __global__ void __launch_bounds__(kMaxThreads, 1) all_reduce_any(const __grid_co
   }
 }
 
+// As all_reduce_two_shot.
+template <class T, int kMax, Protocol protocol_kind>
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    all_reduce_two_shot_any(const __grid_constant__ AllReduceArgs args) {
+  const std::uint32_t cta = exec::cta_index();
+  const Share share{cta, exec::cta_count()};
+  const exec::CtaCoop coop;
+  const auto region = region_of<kMax>(args, cta);
+  const AnyMath<CudaSpace, T> math{args.op};
+  const ScaledBuffer<CudaSpace, T> input(const_cast<void*>(args.send), args.count,
+                                         args.op == ReduceOp::premul_sum, args.factor);
+  const ScaledBuffer<CudaSpace, T> output(args.recv, args.count);
+  State& state = reinterpret_cast<State*>(args.states)[cta];
+  exec::wait_for_previous_kernel();
+  exec::allow_dependent_launch();
+  protocol::Session session(region, coop, state, control_of(args), cta, args.collective);
+  if constexpr (protocol_kind == Protocol::ll) {
+    two_shot<LlUnits, kMax>(session, share, input, output, NoDelay{}, math);
+  } else {
+    two_shot<SentinelUnits<SentinelCell<T>>, kMax>(session, share, input, output, NoDelay{}, math);
+  }
+  session.close();
+}
+
 // One rank's pre-multiplied sum: nobody else takes part.
 template <class T>
 __global__ void __launch_bounds__(kMaxThreads, 1) multiply_alone(const __grid_constant__ AllReduceArgs args) {
@@ -66,6 +90,13 @@ template <class T>
 Kernel pick_any(const Pick& pick) {
   if (pick.variant != Variant::once) return nullptr;
   if (pick.nranks == 1) return multiply_alone<T>;
+  if (pick.algorithm == Algorithm::two_shot) {
+    if (pick.protocol == Protocol::ll) return all_reduce_two_shot_any<T, 8, Protocol::ll>;
+    if constexpr (kHasSentinel<T>) {
+      if (pick.protocol == Protocol::sentinel) return all_reduce_two_shot_any<T, 8, Protocol::sentinel>;
+    }
+    return nullptr;
+  }
   if (pick.protocol == Protocol::sentinel) {
     if constexpr (kHasSentinel<T>) {
       return pick.nranks <= 2 ? all_reduce_any<T, 2, Protocol::sentinel>

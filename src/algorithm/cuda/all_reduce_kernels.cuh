@@ -10,6 +10,7 @@
 #include "algorithm/one_shot.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
+#include "algorithm/two_shot.hpp"
 
 namespace nearlight::algorithm::cuda {
 
@@ -186,6 +187,23 @@ __global__ void __launch_bounds__(kMaxThreads, kHeld == kAnyLength ? 1 : 2)
   }
 }
 
+// Two-shot by packets, any message.
+template <class T, ReduceOp op, int kMax>
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    all_reduce_two_shot(const __grid_constant__ AllReduceArgs args) {
+  const std::uint32_t cta = exec::cta_index();
+  const exec::CtaCoop coop;
+  const auto region = region_of<kMax>(args, cta);
+  const Buffer<CudaSpace, T> input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
+  State& state = reinterpret_cast<State*>(args.states)[cta];
+  exec::wait_for_previous_kernel();
+  exec::allow_dependent_launch();
+  protocol::Session session(region, coop, state, control_of(args), cta, args.collective);
+  two_shot<SentinelUnits<SentinelCell<T>>, kMax>(session, {cta, exec::cta_count()}, input, output, NoDelay{},
+                                                 PackMath<CudaSpace, T, op>{});
+  session.close();
+}
+
 // Which of the kernels of one type; nranks 1 is the kernel of launch_alone(). `fast`: see OneShotLl and
 // OneShotSentinel; with LL only where held is 1. It may differ between ranks: it changes how a rank accesses
 // its own buffers, not what it sends.
@@ -196,6 +214,7 @@ struct Pick {
   std::uint32_t held;
   bool fast;
   Variant variant;
+  Algorithm algorithm = Algorithm::one_shot;
   bool whole = false;  // sentinel: kWholeWarps, where there is nothing faster
 };
 
@@ -203,6 +222,13 @@ struct Pick {
 // another operator than sum, in a loop or with delays).
 template <class T, ReduceOp op, int kMax, Variant variant>
 Kernel pick_shape(const Pick& pick) {
+  if (pick.algorithm == Algorithm::two_shot) {
+    // The others take their operator at run time.
+    if constexpr (kHasSentinel<T> && op == ReduceOp::sum && variant == Variant::once) {
+      if (pick.protocol == Protocol::sentinel) return all_reduce_two_shot<T, op, kMax>;
+    }
+    return nullptr;
+  }
   if (pick.protocol == Protocol::sentinel) {
     if constexpr (kHasSentinel<T> && op == ReduceOp::sum && variant == Variant::once) {
       if (!pick.fast && pick.whole) return all_reduce_sentinel<T, op, kMax, kWholeWarps>;

@@ -24,7 +24,8 @@ Kernel pick_kernel(DataType type, const Pick& pick) {
   if (pick.nranks > 1 && has_own_code(type, pick.op)) {
     // Of the sentinel's there are own ones for sum alone.
     const Kernel own = pick_own(type, pick);
-    if (own != nullptr || pick.protocol != Protocol::sentinel) return own;
+    if (own != nullptr || (pick.protocol != Protocol::sentinel && pick.algorithm != Algorithm::two_shot))
+      return own;
   }
   for (const auto pick_any : {pick_any_integer, pick_any_float, pick_any_small_float}) {
     if (const Kernel kernel = pick_any(type, pick); kernel != nullptr) return kernel;
@@ -80,11 +81,12 @@ Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t
   const bool fits = (bytes | places) % unit == 0;
   const bool fast = has_places && fits && (shape.held == 1 ? none_idle : all_full && wide);
   const bool whole = wide && fits && units % 32 == 0 && args.packets % 32 == 0;
-  const Kernel kernel =
-      pick_kernel(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant, whole});
+  const Kernel kernel = pick_kernel(
+      shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant, shape.algorithm, whole});
   if (kernel == nullptr) {
-    return failure(Code::invalid_argument, "no kernel for %s %s, %s, %u packs a thread, %d ranks%s",
-                   name_of(shape.type), name_of(shape.op), name_of(shape.protocol), shape.held, args.nranks,
+    return failure(Code::invalid_argument, "no kernel for %s %s, %s, %s, %u packs a thread, %d ranks%s",
+                   name_of(shape.type), name_of(shape.op), name_of(shape.algorithm), name_of(shape.protocol),
+                   shape.held, args.nranks,
                    shape.delayed ? ", with delays"
                    : shape.loop  ? ", in a loop"
                                  : "");
@@ -112,9 +114,13 @@ Status preload() {
         for (const Variant variant : {Variant::once, Variant::loop, Variant::delayed}) {
           for (const bool fast : {false, true}) {
             NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::simple, 0, fast, variant})));
+            for (const Protocol protocol : {Protocol::ll, Protocol::sentinel}) {
+              NL_TRY(load(pick_kernel(type, {op, nranks, protocol, 1, fast, variant, Algorithm::two_shot})));
+            }
             for (const std::uint32_t held : {1u, 2u, 4u}) {
               NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::sentinel, held, fast, variant})));
-              NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::sentinel, held, fast, variant, true})));
+              NL_TRY(load(pick_kernel(
+                  type, {op, nranks, Protocol::sentinel, held, fast, variant, Algorithm::one_shot, true})));
               NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::ll, held, fast, variant})));
             }
           }

@@ -3,6 +3,7 @@
 #include "algorithm/host/all_reduce_any.hpp"
 #include "algorithm/host/bulk.hpp"
 #include "algorithm/host/region.hpp"
+#include "algorithm/host/two_shot.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
 
@@ -18,7 +19,9 @@ void run(const AllReduceCall& call, const Hooks& hooks) {
   protocol::Session session(Region<kMax>(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{},
                             *call.state, call.control, 0, call.collective);
   const Buffer<HostSpace, T> input(const_cast<void*>(call.send), call.count), output(call.recv, call.count);
-  if (call.protocol == Protocol::ll) {
+  if (call.algorithm == Algorithm::two_shot) {
+    two_shot_of<T, kMax>(session, call.protocol, input, output, hooks, Math{});
+  } else if (call.protocol == Protocol::ll) {
     one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, hooks);
   } else if (call.protocol == Protocol::sentinel) {
     if constexpr (kHasSentinel<T>) {

@@ -20,6 +20,7 @@ struct AllReduceCall {
   std::uint32_t collective;
   DataType type;
   ReduceOp op;
+  Algorithm algorithm = Algorithm::one_shot;
   Protocol protocol;
   const void* send;
   void* recv;

@@ -3,6 +3,7 @@
 #include "algorithm/any_math.hpp"
 #include "algorithm/host/bulk.hpp"
 #include "algorithm/host/region.hpp"
+#include "algorithm/host/two_shot.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
 
@@ -50,7 +51,9 @@ void run(const AllReduceCall& call) {
   const Bufs input(const_cast<void*>(call.send), call.count, call.op == ReduceOp::premul_sum, call.factor);
   const Bufs output(call.recv, call.count);
   const Math math{call.op};
-  if (call.protocol == Protocol::ll) {
+  if (call.algorithm == Algorithm::two_shot) {
+    two_shot_of<T, kMax>(session, call.protocol, input, output, NoDelay{}, math);
+  } else if (call.protocol == Protocol::ll) {
     one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, NoDelay{}, math);
   } else if (call.protocol == Protocol::sentinel) {
     if constexpr (kHasSentinel<T>) {

@@ -17,38 +17,42 @@
 
 namespace nearlight::protocol {
 
+// Sends `pack` to `slot` of one other rank.
+template <RegionView V>
+NL_FN void ll_send(const V& view, int peer, std::uint32_t slot, exec::Pack pack, std::uint32_t epoch) {
+  V::Space::store_line(view.line(peer, bank_of(epoch), view.rank(), slot), pack, epoch);  // [L1]
+}
+// One look at `slot` from one other rank.
+template <RegionView V>
+NL_FN bool ll_try_receive(const V& view, int source, std::uint32_t slot, std::uint32_t epoch,
+                          exec::Pack& pack) {
+  std::uint32_t seen;
+  return V::Space::try_load_line(view.line(view.rank(), bank_of(epoch), source, slot), epoch, pack,
+                                 seen);  // [L2]
+}
+
 // Sends `pack` to `slot` of every other rank. kMax: compile-time bound of the number of ranks.
 // The order of peers is rotated by rank, so that not all ranks store to the same one first.
 template <int kMax, RegionView V>
 NL_FN void ll_broadcast(const V& view, std::uint32_t slot, exec::Pack pack, std::uint32_t epoch) {
-  const int bank = bank_of(epoch);
   NL_UNROLL
   for (int hop = 1; hop < kMax; ++hop) {
     if (hop >= view.nranks()) break;
-    int peer = view.rank() + hop;
-    if (peer >= view.nranks()) peer -= view.nranks();
-    V::Space::store_line(view.line(peer, bank, view.rank(), slot), pack, epoch);  // [L1]
+    ll_send(view, rank_after(hop, view), slot, pack, epoch);
   }
 }
-
-// The rank that stands at place `index` when one's own rank is left out.
-NL_FN constexpr int other_rank(int index, int rank) { return index < rank ? index : index + 1; }
 
 // One look at `slot` from every other rank. True when all have arrived; then packs[i] is the one of
 // other_rank(i, rank).
 template <int kMax, RegionView V>
 NL_FN bool ll_try_gather(const V& view, std::uint32_t slot, std::uint32_t epoch,
                          exec::Pack (&packs)[kMax - 1]) {
-  const int bank = bank_of(epoch);
   bool all = true;
   NL_UNROLL
   for (int i = 0; i < kMax - 1; ++i) {
     if (i >= view.nranks() - 1) break;
-    std::uint32_t seen;
     // Not short-circuited: all the loads are in flight together.
-    all &= V::Space::try_load_line(view.line(view.rank(), bank, other_rank(i, view.rank()), slot), epoch,
-                                   packs[i],
-                                   seen);  // [L2]
+    all &= ll_try_receive(view, other_rank(i, view.rank()), slot, epoch, packs[i]);
   }
   return all;
 }

@@ -64,6 +64,15 @@ concept RegionView = requires(const V& view, int peer, int bank, int source, std
   { view.packet(peer, bank, source, index) } -> std::same_as<typename V::Space::Packet&>;
 };
 
+// The rank `hop` places after one's own, round the circle. 0 < hop < nranks.
+template <RegionView V>
+NL_FN int rank_after(int hop, const V& view) {
+  const int rank = view.rank() + hop;
+  return rank >= view.nranks() ? rank - view.nranks() : rank;
+}
+// The rank that stands at place `index` when one's own rank is left out.
+NL_FN constexpr int other_rank(int index, int rank) { return index < rank ? index : index + 1; }
+
 // A region of a symmetric heap: base + peer * stride + offset, no table to read.
 // kRanks: the number of ranks where it is known at compile time, else 0.
 template <exec::ExecSpace S, int kRanks = 0>

@@ -4,10 +4,11 @@
 //
 // Orderings: none for the payload, which is its own arrival: [N1] store_packet pairs with [N2] load_packet of
 // the same packet, half by half. [N3] orders the reset: our reset of a packet < fence, or the end of our
-// session < our next send < the peer hears it < the peer's next store into that packet. With two banks, used
-// in turns, a packet of epoch e is next stored to in epoch e+2, by a peer that has heard our epoch e+1; so
-// the reset must be ordered before our send of e+1, and the boundary between two kernels does it for nothing
-// ([E3]). On the CPU the packets release and acquire.
+// session < our next send < the peer hears it < the peer's fence, or the end of its session < the peer's next
+// store into that packet. With two banks, used in turns, a packet of epoch e is next stored to in epoch e+2,
+// by a peer that has heard our epoch e+1, which may be LL's; so in one session the two epochs after e begin
+// with a fence, and the boundary between two kernels does it for nothing ([E3]). On the CPU the packets
+// release and acquire.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,6 @@
 #include <nearlight/detail/exec/fn.hpp>
 #include <nearlight/detail/protocol/epoch.hpp>
 #include <nearlight/detail/protocol/fault.hpp>
-#include <nearlight/detail/protocol/ll.hpp>
 #include <nearlight/detail/protocol/region.hpp>
 
 namespace nearlight::protocol {
@@ -38,15 +38,32 @@ NL_FN bool has_arrived(const exec::Vec& vec) {
   return !(has_nothing<Cell>(vec.pack[0]) | has_nothing<Cell>(vec.pack[1]));
 }
 
-// Sends `vec`, which must not look like the sentinel in any cell, to packet `index` of every other rank.
+// Sends `vec`, which must not look like the sentinel in any cell, to packet `index` of one other rank.
+template <RegionView V>
+NL_FN void sentinel_send(const V& view, int peer, std::uint32_t index, const exec::Vec& vec,
+                         std::uint32_t epoch) {
+  V::Space::store_packet(view.packet(peer, bank_of(epoch), view.rank(), index), vec);  // [N1]
+}
+// One look at packet `index` from one other rank.
+template <class Cell, RegionView V>
+NL_FN bool sentinel_try_receive(const V& view, int source, std::uint32_t index, std::uint32_t epoch,
+                                exec::Vec& got) {
+  got = V::Space::load_packet(view.packet(view.rank(), bank_of(epoch), source, index));  // [N2]
+  return has_arrived<Cell>(got);
+}
+// After it was read: the next but one epoch finds it empty. [N3] is the caller's.
+template <RegionView V>
+NL_FN void sentinel_reset_one(const V& view, int source, std::uint32_t index, std::uint32_t epoch) {
+  V::Space::store_packet(view.packet(view.rank(), bank_of(epoch), source, index), empty_packet());
+}
+
+// The same to every other rank.
 template <int kMax, RegionView V>
 NL_FN void sentinel_broadcast(const V& view, std::uint32_t index, const exec::Vec& vec, std::uint32_t epoch) {
   NL_UNROLL
   for (int hop = 1; hop < kMax; ++hop) {
     if (hop >= view.nranks()) break;
-    int peer = view.rank() + hop;
-    if (peer >= view.nranks()) peer -= view.nranks();
-    V::Space::store_packet(view.packet(peer, bank_of(epoch), view.rank(), index), vec);  // [N1]
+    sentinel_send(view, rank_after(hop, view), index, vec, epoch);
   }
 }
 
@@ -59,21 +76,18 @@ NL_FN bool sentinel_try_gather(const V& view, std::uint32_t index, std::uint32_t
   NL_UNROLL
   for (int i = 0; i < kMax - 1; ++i) {
     if (i >= view.nranks() - 1) break;
-    got[i] = V::Space::load_packet(
-        view.packet(view.rank(), bank_of(epoch), other_rank(i, view.rank()), index));  // [N2]
-    all &= has_arrived<Cell>(got[i]);
+    all &= sentinel_try_receive<Cell>(view, other_rank(i, view.rank()), index, epoch, got[i]);
   }
   return all;
 }
 
-// After the packets were read: the next but one epoch finds them empty. [N3] is the caller's.
+// Those from every other rank.
 template <int kMax, RegionView V>
 NL_FN void sentinel_reset(const V& view, std::uint32_t index, std::uint32_t epoch) {
   NL_UNROLL
   for (int i = 0; i < kMax - 1; ++i) {
     if (i >= view.nranks() - 1) break;
-    V::Space::store_packet(view.packet(view.rank(), bank_of(epoch), other_rank(i, view.rank()), index),
-                           empty_packet());
+    sentinel_reset_one(view, other_rank(i, view.rank()), index, epoch);
   }
 }
 

@@ -60,11 +60,12 @@ class Session {
   // before. No branch of one thread alone is in it: what was loaded before it is not waited for by accident.
   NL_FN std::uint32_t begin_epoch() {
     if (used_) {
-      if (resets_) order(coop_);  // [N3]: they come before our next send of whatever kind
-      coop_.sync();               // [E1]: every read of the epoch before < sync < every store of the next
+      // [N3]: see note_resets().
+      if (orders_ > 0) order(coop_);
+      coop_.sync();  // [E1]: every read of the epoch before < sync < every store of the next
     }
     used_ = true;
-    resets_ = false;
+    if (orders_ > 0) --orders_;
     epoch_ = next_epoch<Space>(epoch_);
     return epoch_;
   }
@@ -74,9 +75,10 @@ class Session {
     if (touches_wrap<Space>(epoch_)) wrap(view_, coop_, epoch_, failed_ != 0);
   }
 
-  // The group has put sentinels back. In the same session the next epoch then begins with a fence, which
-  // costs more than a microsecond on a GPU; between sessions E3 has it.
-  NL_FN void note_resets() { resets_ = true; }
+  // The group has put sentinels back. In the same session the next two epochs then begin with a fence, which
+  // costs more than a microsecond on a GPU; between sessions E3 has it. Both sides of [N3] run one: the next
+  // epoch's is for our own resets, the one after for the peer's, which we have then heard of.
+  NL_FN void note_resets() { orders_ = 2; }
 
   // Whether `count` more epochs stay clear of the wrap, so that end_epoch() would do nothing in any of them.
   NL_FN bool is_far_from_wrap(std::uint64_t count) const {
@@ -218,7 +220,7 @@ class Session {
   std::uint32_t failed_ = 0;
   bool used_ = false;
   bool synced_ = false;
-  bool resets_ = false;
+  int orders_ = 0;  // epochs that still begin with a fence
 };
 
 }  // namespace nearlight::protocol

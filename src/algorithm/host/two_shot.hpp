@@ -1,0 +1,21 @@
+// Two-shot of one CPU rank, by the protocol that is asked for.
+#pragma once
+
+#include "algorithm/kinds.hpp"
+#include "algorithm/sentinel_cell.hpp"
+#include "algorithm/two_shot.hpp"
+
+namespace nearlight::algorithm::host {
+
+// Not with simple; the sentinel for types that have one.
+template <class T, int kMax, class SessionT, class In, class Out, class Hooks, class Math>
+void two_shot_of(SessionT& session, Protocol protocol, const In& input, const Out& output, const Hooks& hooks,
+                 const Math& math) {
+  if (protocol == Protocol::ll) {
+    two_shot<LlUnits, kMax>(session, Share{0, 1}, input, output, hooks, math);
+  } else if constexpr (kHasSentinel<T>) {
+    two_shot<SentinelUnits<SentinelCell<T>>, kMax>(session, Share{0, 1}, input, output, hooks, math);
+  }
+}
+
+}  // namespace nearlight::algorithm::host

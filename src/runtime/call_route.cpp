@@ -1,0 +1,31 @@
+#include "runtime/call_route.hpp"
+
+namespace nearlight::runtime {
+
+Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions& options) {
+  if (options.algorithm == route::Algorithm::two_shot && facts.nranks > 1) {
+    const auto usual = algorithm::has_sentinel(facts.type) ? route::Protocol::sentinel : route::Protocol::ll;
+    NL_TRY_ASSIGN(route::Route route, route::forced_two_shot(facts, options.protocol.value_or(usual)));
+    if (route.algorithm == route::Algorithm::two_shot) route.reason = "the caller asked for this algorithm";
+    return route;
+  }
+  // Any other than the two-shot that the facts alone might choose.
+  route::Facts rest = facts;
+  if (options.algorithm) rest.two_shot = false;
+  route::Route route = route::all_reduce(rest);
+  if (options.protocol) {
+    NL_TRY_ASSIGN(const route::Route forced, route::forced(facts, *options.protocol));
+    // One rank has nobody to send to, by whatever protocol.
+    if (facts.nranks > 1) route = forced;
+  }
+  if (facts.nranks == 1 || !options.algorithm) return route;
+  if (*options.algorithm != route.algorithm) {
+    return failure(Code::invalid_argument, "algorithm: %s is none that %d ranks can take",
+                   name_of(*options.algorithm), facts.nranks);
+  }
+  route.reason = options.protocol ? "the caller asked for this algorithm and this protocol"
+                                  : "the caller asked for this algorithm";
+  return route;
+}
+
+}  // namespace nearlight::runtime

@@ -1,0 +1,14 @@
+// The route of one call: what the facts choose, unless the caller forces a part of it.
+#pragma once
+
+#include "base/status.hpp"
+#include "route/route.hpp"
+#include "runtime/communicator.hpp"
+
+namespace nearlight::runtime {
+
+// Looks at CallOptions::algorithm and ::protocol; grid and threads are the GPU's affair.
+// Code::invalid_argument names the option that cannot be.
+Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions& options);
+
+}  // namespace nearlight::runtime
