@@ -153,6 +153,7 @@ NL_FN void one_shot_sentinel_whole(SessionT& session, Share share, std::uint32_t
   const auto width = static_cast<std::uint32_t>(session.coop().size());
   const std::uint64_t vecs = input.vecs();
   const std::uint32_t span = sentinel_span(vecs, share.count, width * held, session.view().packets());
+  session.sync_while_in_flight();  // here, before any thread may leave
   for (std::uint64_t base = std::uint64_t{share.index} * span; base < vecs;
        base += std::uint64_t{share.count} * span) {
     const std::uint32_t here = vecs - base < span ? static_cast<std::uint32_t>(vecs - base) : span;
@@ -168,7 +169,6 @@ NL_FN void one_shot_sentinel_whole(SessionT& session, Share share, std::uint32_t
     session.note_resets();
     session.end_epoch();
   }
-  session.sync_while_in_flight();
 }
 
 // The message that fits one round of kHeld packets a thread, with both buffers in whole vectors throughout.

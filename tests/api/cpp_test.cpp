@@ -52,6 +52,35 @@ TEST(Cpp, AllReduceOfAHostGroup) {
   for (auto& thread : threads) thread.join();
 }
 
+// Many rounds, through every entry: out of place, in place, by an operator of the program's own.
+TEST(Cpp, MessagesLargerThanTheScratch) {
+  auto comms = nearlight::Communicator::host_group(2, patient());
+  const std::size_t count = comms[0].info().scratch_bytes / sizeof(float) * 2 + 3;
+  std::vector<std::thread> threads;
+  for (auto& comm : comms) {
+    threads.emplace_back([&comm, count] {
+      const auto given = [&](std::size_t i) {
+        return static_cast<float>((i + static_cast<std::size_t>(comm.rank())) % 1000);
+      };
+      const auto sum = [&](std::size_t i) { return static_cast<float>(i % 1000 + (i + 1) % 1000); };
+      std::vector<float> send(count), recv(count, -1.0f);
+      for (std::size_t i = 0; i < count; ++i) send[i] = given(i);
+      const auto expect = [&](const std::vector<float>& result, float factor) {
+        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(result[i], factor * sum(i)) << i;
+      };
+      comm.all_reduce(send.data(), recv.data(), count, nearlight::f32, nearlight::sum);
+      expect(recv, 1.0f);
+      const float two = 2.0f;
+      const nearlight::Operator twice = comm.premul_sum(nearlight::f32, &two);
+      comm.all_reduce(send.data(), recv.data(), count, nearlight::f32, twice);
+      expect(recv, 2.0f);
+      comm.all_reduce(send.data(), send.data(), count, nearlight::f32, nearlight::sum);
+      expect(send, 1.0f);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
 TEST(Cpp, TellsWhatItIsAndWhatItWouldDo) {
   const auto comms = nearlight::Communicator::host_group(2, patient());
   EXPECT_EQ(comms[1].rank(), 1);

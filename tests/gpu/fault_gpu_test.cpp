@@ -142,11 +142,11 @@ TEST_P(FaultGpu, ARankThatNeverCalls) {
 TEST_P(FaultGpu, AReplayedGraphRunsThrough) {
   Group group(GetParam(), short_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
-  constexpr int kCalls = 1000;
+  const int calls = scaled(1000, 60);
   group.run([&](Rank& rank) {
     const Work work = rank.work({DataType::bf16, ReduceOp::sum, Values::general, 6}, 9000, false);
     const Graph graph(rank, [&]() -> Status {
-      for (int i = 0; i < kCalls; ++i) {
+      for (int i = 0; i < calls; ++i) {
         CallOptions options;
         options.protocol = i % 3 == 2 ? Protocol::simple : Protocol::ll;
         options.grid = i % 2 == 0 ? 1 : 0;

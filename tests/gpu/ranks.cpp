@@ -167,18 +167,19 @@ std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators
   return created;
 }
 
-Group::Group(const Setup& setup, const runtime::Options& options, std::size_t buffer_bytes)
+Group::Group(const Setup& setup, const runtime::Options& options, std::size_t buffer_bytes, int streams_each)
     : ranks_(static_cast<std::size_t>(setup.ranks)) {
   bool fine = true;
   for (int device = 0; device < setup.gpus && device < setup.ranks; ++device) {
     const int here = (setup.ranks - device + setup.gpus - 1) / setup.gpus;
-    auto streams = probe::concurrent_streams(device, here, patient(std::chrono::milliseconds(5)));
+    auto streams =
+        probe::concurrent_streams(device, here * streams_each, patient(std::chrono::milliseconds(5)));
     EXPECT_TRUE(streams.ok()) << streams.status().to_string();
     if (!streams.ok()) return;
-    for (int i = 0; i < here; ++i) {
-      Rank& rank = (*this)[device + i * setup.gpus];
-      rank.owned_stream = std::move((*streams)[static_cast<std::size_t>(i)]);
-      rank.stream = rank.owned_stream.get();
+    for (int i = 0; i < here * streams_each; ++i) {
+      Rank& rank = (*this)[device + i % here * setup.gpus];
+      rank.streams.push_back(std::move((*streams)[static_cast<std::size_t>(i)]));
+      rank.stream = rank.streams.front().get();
     }
   }
   const auto need = [&](cudaError_t error) {

@@ -37,7 +37,7 @@ inline void PrintTo(const Setup& setup, std::ostream* out) {
 struct Rank {
   int rank = 0, nranks = 1, device = 0;
   cudaStream_t stream = nullptr;
-  probe::Stream owned_stream;  // what `stream` is
+  std::vector<probe::Stream> streams;  // the first is `stream`; those of all ranks run at the same time
   std::unique_ptr<runtime::Communicator> comm;
   char* send = nullptr;  // kBufferBytes each, device; start 256 bytes aligned
   char* recv = nullptr;
@@ -59,7 +59,8 @@ struct Rank {
 class Group {
  public:
   // Reports failures to the test; ok() says whether there is a group.
-  Group(const Setup& setup, const runtime::Options& options, std::size_t buffer_bytes);
+  // `streams`: how many each rank gets.
+  Group(const Setup& setup, const runtime::Options& options, std::size_t buffer_bytes, int streams = 1);
   Group(const Group&) = delete;
   ~Group();
 
