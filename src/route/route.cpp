@@ -49,10 +49,8 @@ Route ll_on_gpu(const Facts& facts) {
                                                                   : table.ll_large_threads);
   route.threads = std::min(threads, std::max(32u, facts.slots / 32 * 32));
   route.held = 1;
-  const std::uint32_t most = !algorithm::has_own_code(facts.type, facts.op) ? 1
-                             : facts.nranks <= 2                            ? 4
-                             : facts.nranks <= 4                            ? 2
-                                                                            : 1;
+  const std::uint32_t most =
+      algorithm::has_own_code(facts.type, facts.op) ? algorithm::max_held(facts.nranks) : 1;
   while (route.held < most && std::size_t{route.threads} * route.held * regions < packs &&
          route.threads * route.held * 2 <= facts.slots) {
     route.held *= 2;

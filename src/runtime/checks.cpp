@@ -180,12 +180,13 @@ Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
   if (!timed_out && !aborted_by.ok()) {
     fault.status = aborted_by;
   } else if (timed_out) {
-    fault.status =
-        failure(Code::timeout,
-                "%s on rank %d: nothing from rank %d within %.0f ms (epoch %u, region %u, slot %u: expected "
-                "flag %u, saw %u)",
-                collective, record.rank, record.peer, ms, record.epoch, record.region, record.slot,
-                record.expected, record.seen);
+    // What there is instead: of an epoch before, or never written, or (the sentinel) without a number.
+    const std::string instead =
+        record.seen == 0 ? "nothing is there" : "of epoch " + std::to_string(record.seen) + " still";
+    fault.status = failure(
+        Code::timeout,
+        "%s on rank %d: nothing from rank %d within %.0f ms (epoch %u, region %u, slot %u: %s)", collective,
+        record.rank, record.peer, ms, record.epoch, record.region, record.slot, instead.c_str());
   } else {
     fault.status = failure(Code::aborted, "%s on rank %d was aborted while it waited for rank %d (epoch %u)",
                            collective, record.rank, record.peer, record.epoch);

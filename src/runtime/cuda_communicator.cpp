@@ -90,7 +90,7 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
   }
   const auto nranks = static_cast<std::uint32_t>(places.size());
   if (sizes.slots == 0)
-    sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
+    sizes.slots = algorithm::cuda::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
   if (sizes.packets == 0) sizes.packets = route::packets_for(table, static_cast<int>(nranks), sizes.regions);
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
