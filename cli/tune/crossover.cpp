@@ -20,6 +20,8 @@ constexpr Crossover kHost[] = {
 // Integers have no sentinel, and f64 has no code of its own, whatever the operator.
 constexpr Crossover kTwoGpus[] = {
     {"sentinel_first_bytes", &Table::sentinel_first_bytes, Counts::sent, true, kLl, kSentinel},
+    {"sentinel_any_first_bytes", &Table::sentinel_any_first_bytes, Counts::sent, true, kLl, kSentinel,
+     DataType::f64},
     {"sentinel_limit_bytes", &Table::sentinel_limit_bytes, Counts::sent, false, kSentinel, kSimple},
     {"sentinel_any_limit_bytes", &Table::sentinel_any_limit_bytes, Counts::sent, false, kSentinel, kSimple,
      DataType::f64},
@@ -29,6 +31,8 @@ constexpr Crossover kTwoGpus[] = {
 // three ranks go from LL to two-shot and hardly come to its limit.
 constexpr Crossover kMoreGpus[] = {
     {"sentinel_first_bytes", &Table::sentinel_first_bytes, Counts::sent, true, kLl, kSentinel},
+    {"sentinel_any_first_bytes", &Table::sentinel_any_first_bytes, Counts::sent, true, kLl, kSentinel,
+     DataType::f64},
     {"two_shot_gain_bytes", &Table::two_shot_gain_bytes, Counts::saved, true, kSentinel, kTwoShot},
     {"sentinel_limit_bytes", &Table::sentinel_limit_bytes, Counts::message, false, kTwoShot, kSimple},
     {"sentinel_any_limit_bytes", &Table::sentinel_any_limit_bytes, Counts::message, false, kTwoShot, kSimple,

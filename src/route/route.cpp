@@ -193,7 +193,8 @@ Route all_reduce(const Facts& facts) {
   const bool own = facts.op == ReduceOp::sum && algorithm::has_own_code(facts.type, facts.op);
   const Table& table = table_of(facts);
   const std::size_t limit = own ? table.sentinel_limit_bytes : table.sentinel_any_limit_bytes;
-  if (algorithm::has_sentinel(facts.type) && bytes >= table.sentinel_first_bytes / others &&
+  const std::size_t first = own ? table.sentinel_first_bytes : table.sentinel_any_first_bytes;
+  if (algorithm::has_sentinel(facts.type) && bytes >= first / others &&
       bytes <= std::min(limit / others, sentinel_round(facts))) {
     return sentinel_on_gpu(facts);
   }

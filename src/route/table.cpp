@@ -14,6 +14,7 @@ constexpr TableField kGpuFields[] = {
     {"ll_limit_bytes", &Table::ll_limit_bytes, 0, kMostBytes, 1},
     {"sentinel_first_bytes", &Table::sentinel_first_bytes, 0, kMostBytes, 1},
     {"sentinel_limit_bytes", &Table::sentinel_limit_bytes, 0, kMostSentinelBytes, 1},
+    {"sentinel_any_first_bytes", &Table::sentinel_any_first_bytes, 0, kMostBytes, 1},
     {"sentinel_any_limit_bytes", &Table::sentinel_any_limit_bytes, 0, kMostSentinelBytes, 1},
     {"two_shot_gain_bytes", &Table::two_shot_gain_bytes, 0, kMostBytes, 1},
     {"few_ctas", &Table::few_ctas, 1, 1024, 1},

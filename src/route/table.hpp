@@ -23,7 +23,8 @@ struct Table {
   std::uint64_t ll_limit_bytes = 0;        // LL up to here; on CPU ranks bytes of the message
   std::uint64_t sentinel_first_bytes = 0;  // packets without flags from here on, for types that have them,
   std::uint64_t sentinel_limit_bytes = 0;  // to the first of this and one round
-  std::uint64_t sentinel_any_limit_bytes = 0;  // likewise, where code takes its operator at run time
+  // Likewise, where code takes its operator at run time.
+  std::uint64_t sentinel_any_first_bytes = 0, sentinel_any_limit_bytes = 0;
   // What a rank sends less by two-shot must be more than this: what the second way costs.
   std::uint64_t two_shot_gain_bytes = 0;
   std::uint64_t few_ctas = 1;           // CTAs of all but the largest messages
@@ -40,8 +41,9 @@ inline constexpr std::uint32_t kMostPackets = 1u << 20;
 // Measured crossovers, see docs/dev/lab.md.
 inline constexpr Table kCpuTable{.ll_limit_bytes = 32};
 inline constexpr Table kH200Table{.ll_limit_bytes = 512 * 1024,
-                                  .sentinel_first_bytes = 16 * 1024,
+                                  .sentinel_first_bytes = 4 * 1024,
                                   .sentinel_limit_bytes = 8 * 1024 * 1024,
+                                  .sentinel_any_first_bytes = 16 * 1024,
                                   .sentinel_any_limit_bytes = 2 * 1024 * 1024,
                                   // 0.85 us at 340 GB/s, both measured between two GPUs. Where the two
                                   // meet has not been measured, for want of more GPUs.

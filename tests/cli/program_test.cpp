@@ -132,7 +132,7 @@ TEST(Program, InfoPrintsTheRouteTableInForce) {
   EXPECT_THAT(shipped,
               HasSubstr("route table, 2 CPU ranks: shipped for CPU ranks\n  ll_limit_bytes            32\n"));
   EXPECT_THAT(shipped, HasSubstr("route table, 2 GPU ranks: shipped for NVIDIA H200"));
-  EXPECT_THAT(shipped, HasSubstr("  sentinel_first_bytes      16384\n"));
+  EXPECT_THAT(shipped, HasSubstr("  sentinel_first_bytes      4096\n"));
 
   const std::string path = temporary_path("table.json");
   std::ofstream(path) << R"({"schema": 1, "backend": "host", "nranks": 2, "ll_limit_bytes": 1024})";

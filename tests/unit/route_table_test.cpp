@@ -34,7 +34,7 @@ TEST(RouteTable, TheShippedOneOfTheH200) {
   const Table table = shipped_table(kH200);
   EXPECT_EQ(table.origin, Origin::measured);
   EXPECT_EQ(table.ll_limit_bytes, 524'288u);
-  EXPECT_EQ(table.sentinel_first_bytes, 16'384u);
+  EXPECT_EQ(table.sentinel_first_bytes, 4'096u);
   EXPECT_EQ(table.sentinel_limit_bytes, 8'388'608u);
   EXPECT_EQ(table.sentinel_any_limit_bytes, 2'097'152u);
   EXPECT_EQ(table.two_shot_gain_bytes, 294'912u);
