@@ -137,7 +137,7 @@ InfoFacts gather_info() {
                                  .packets = kHostPackets,
                                  .table = &on_host.table,
                                  .forced = on_host.forced});
-  const auto regions = static_cast<std::uint32_t>(std::clamp(sms_of(facts.gpus) - 4, 1, 128));
+  const auto regions = route::regions_of(sms_of(facts.gpus), 1);
   facts.gpu_routes = routes_of({.gpu = true,
                                 .nranks = 2,
                                 .regions = regions,

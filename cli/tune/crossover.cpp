@@ -28,7 +28,7 @@ constexpr Crossover kTwoGpus[] = {
     {"ll_limit_bytes", &Table::ll_limit_bytes, Counts::sent, false, kLl, kSimple, DataType::i32},
 };
 // From three ranks on two-shot comes before simple, up to as many bytes of the message. Integers of more than
-// three ranks go from LL to two-shot and hardly come to its limit.
+// three ranks go from LL to two-shot and hardly come to its limit; that of three ranks is not tuned.
 constexpr Crossover kMoreGpus[] = {
     {"sentinel_first_bytes", &Table::sentinel_first_bytes, Counts::sent, true, kLl, kSentinel},
     {"sentinel_any_first_bytes", &Table::sentinel_any_first_bytes, Counts::sent, true, kLl, kSentinel,

@@ -141,7 +141,7 @@ typedef struct {
                                 looks at its pointers and its stream, and CPU ranks compare the call (count,
                                 type, operator) with all other ranks before they start: slower, for finding
                                 mistakes */
-  uint32_t regions;          /* parallel regions of the scratch, so the largest grid, at most 1024 */
+  uint32_t regions;          /* parallel regions of the scratch, so the most CTAs, at most 1024 */
   uint32_t slots;            /* LL slots (8 bytes of payload) a region, a multiple of 32, at most 2^20 */
   uint32_t chunk_bytes;      /* bytes of a chunk of the simple protocol, a multiple of 16, at most 64 MiB */
   uint32_t packets;          /* packets (16 bytes of payload) of the sentinel a region, at most 2^20 */

@@ -41,6 +41,10 @@ inline constexpr const char* kOwnCode =
 // Packs of LL that a thread holds at most where the type and operator have code of their own; else one.
 constexpr std::uint32_t max_held(int nranks) { return nranks <= 2 ? 4 : nranks <= 4 ? 2 : 1; }
 
+// CTAs on a GPU of all but the largest messages, at most. Of more of them two must fit an SM: so many
+// threads, unless a kernel has few registers.
+inline constexpr std::uint32_t kFewCtas = 64, kSharedSmThreads = 256;
+
 const char* name_of(Algorithm algorithm);
 const char* name_of(Protocol protocol);
 

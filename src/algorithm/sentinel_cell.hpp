@@ -3,8 +3,8 @@
 //
 // The sentinel is all ones in every bit: a NaN in each element of the cell, whatever float type it holds, and
 // what a byte-wise fill of 0xff makes. No reduction gives it (their one NaN has no sign, see Lanes), so only
-// inputs have to be rewritten; but a protocol that forwards what it has reduced must not rely on that for one
-// element at a time: it rewrites what it sends, always.
+// inputs have to be rewritten: two-shot forwards what it has reduced as it is (the test
+// SentinelCell.IsNoResult).
 #pragma once
 
 #include <cstdint>

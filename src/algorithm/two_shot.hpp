@@ -56,6 +56,14 @@ struct LlUnits {
                                 Unit& unit) {
     return protocol::ll_try_receive(view, source, slot, epoch, unit);
   }
+  // For the fault record: `seen` is the epoch of what is there.
+  template <class V>
+  static NL_FN bool has_come(const V& view, int source, std::uint32_t slot, std::uint32_t epoch,
+                             std::uint32_t& seen) {
+    Unit unit;
+    return V::Space::try_load_line(view.line(view.rank(), protocol::bank_of(epoch), source, slot), epoch,
+                                   unit, seen);
+  }
   template <class V>
   static NL_FN void reset(const V&, int, std::uint32_t, std::uint32_t) {}
   template <int kMax, class Math>
@@ -97,6 +105,13 @@ struct SentinelUnits {
     return protocol::sentinel_try_receive<typename Rewrite::Cell>(view, source, slot, epoch, unit);
   }
   template <class V>
+  static NL_FN bool has_come(const V& view, int source, std::uint32_t slot, std::uint32_t epoch,
+                             std::uint32_t& seen) {
+    seen = 0;  // it has no number
+    Unit unit;
+    return try_receive(view, source, slot, epoch, unit);
+  }
+  template <class V>
   static NL_FN void reset(const V& view, int source, std::uint32_t slot, std::uint32_t epoch) {
     protocol::sentinel_reset_one(view, source, slot, epoch);
   }
@@ -116,13 +131,13 @@ struct UnitMissing {
 
   NL_FN void operator()(protocol::FaultRecord& fault) const {
     fault.slot = slot;
-    fault.expected = fault.seen = epoch;
+    fault.expected = fault.seen = epoch;  // unless somebody is missing
     for (int one = 0; one < view.nranks(); ++one) {
       if (one == view.rank() || (source >= 0 && one != source)) continue;
-      typename Units::Unit unit;
-      if (Units::try_receive(view, one, slot, epoch, unit)) continue;
+      std::uint32_t seen = 0;
+      if (Units::has_come(view, one, slot, epoch, seen)) continue;
       fault.peer = one;
-      fault.seen = 0;  // what is there instead is not looked at
+      fault.seen = seen;
       return;
     }
   }

@@ -60,9 +60,27 @@ Route ll_on_gpu(const Facts& facts) {
   return route;
 }
 
+// Whether there is code for a sum of this type: several packets of a thread in flight.
+bool sums_by_own_code(const Facts& facts) {
+  return facts.op == ReduceOp::sum && algorithm::has_own_code(facts.type, facts.op);
+}
+// Where the sentinel ends, by one rank's bytes.
+std::size_t sentinel_limit(const Facts& facts) {
+  const Table& table = table_of(facts);
+  return sums_by_own_code(facts) ? table.sentinel_limit_bytes : table.sentinel_any_limit_bytes;
+}
+
 // Bytes that the packets of all regions take in one round.
 std::size_t sentinel_round(const Facts& facts) {
   return std::size_t{facts.regions} * (facts.packets / 32 * 32) * kPacketBytes;
+}
+
+// The CTAs of a message of so many units, of which a region takes `slots` in a round: few, and more of them
+// for what the few could not hold in registers (on 2 x H200 4 MiB take 64 CTAs 14.7, 128 CTAs 14.0 us) or in
+// one round.
+std::uint32_t regions_for(const Facts& facts, std::size_t units, std::size_t slots) {
+  const std::size_t held = std::min<std::size_t>(std::size_t{512} * 4, slots);
+  return units > few_regions(facts) * held ? facts.regions : few_regions(facts);
 }
 
 Route sentinel_on_gpu(const Facts& facts) {
@@ -70,10 +88,8 @@ Route sentinel_on_gpu(const Facts& facts) {
   route.protocol = Protocol::sentinel;
   route.held = 1;
   const std::size_t packets = ceil_div(bytes_of(facts), kPacketBytes);
-  // A packet a thread, in CTAs as small as the regions allow. More CTAs than few for what those could not
-  // hold in registers: on 2 x H200 4 MiB take 64 CTAs 14.7, 128 CTAs 14.0 us.
-  const bool large = packets > table_of(facts).few_ctas * 512 * 4;
-  const std::uint32_t regions = large ? facts.regions : few_regions(facts);
+  // A packet a thread, in CTAs as small as the regions allow.
+  const std::uint32_t regions = regions_for(facts, packets, facts.packets / 32 * 32);
   route.threads = packets <= 32 ? 32 : 128;
   while (route.threads < 512 && std::size_t{route.threads} * regions < packets) route.threads *= 2;
   route.threads = std::min(route.threads, std::max(32u, facts.packets / 32 * 32));
@@ -117,17 +133,19 @@ Route two_shot(const Facts& facts, Protocol protocol) {
   if (facts.gpu) {
     // One unit in flight a thread.
     const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
-    const bool large = units > table_of(facts).few_ctas * 512 * 4;
+    // Contributions have half of a source's slots, and a region takes those of all ranks.
+    const std::uint32_t regions = regions_for(
+        facts, units, std::size_t{slots_of(facts, protocol) / 2} * static_cast<std::size_t>(facts.nranks));
     route.threads = std::min<std::uint32_t>(route.threads, slots_of(facts, protocol) / 32 * 32);
-    // Two CTAs of 256 threads fit an SM, whatever registers they take; so two communicators do not keep each
-    // other out.
-    if (large) route.threads = std::min(route.threads, 256u);
-    route.grid = up_to(ceil_div(units, route.threads), large ? facts.regions : few_regions(facts));
+    if (regions > algorithm::kFewCtas) route.threads = std::min(route.threads, algorithm::kSharedSmThreads);
+    route.grid = up_to(ceil_div(units, route.threads), regions);
     route.held = 1;
   }
   route.algorithm = Algorithm::two_shot;
   route.protocol = protocol;
-  route.reason = because<"more than two ranks: each reduces its part, so that less is sent">(table_of(facts));
+  route.reason = because<
+      "more than two ranks: each reduces its part, so that less is sent (from where on is worked out, not "
+      "measured)">(table_of(facts));
   return route;
 }
 
@@ -138,13 +156,14 @@ bool two_shot_pays(const Facts& facts, Protocol protocol) {
   // One-shot sends (n-1) M, two-shot 2 (n-1)/n M; with LL twice that.
   const Table& table = table_of(facts);
   const std::size_t first = table.two_shot_gain_bytes * n / ((n - 1) * (n - 2));
-  const std::size_t round =
-      std::size_t{few_regions(facts)} * (slots_of(facts, protocol) / 2) * n * unit_bytes(protocol);
+  // LL has few CTAs; the sentinel all of them, where it needs them.
+  const std::uint32_t regions = protocol == Protocol::ll ? few_regions(facts) : facts.regions;
+  const std::size_t round = std::size_t{regions} * (slots_of(facts, protocol) / 2) * n * unit_bytes(protocol);
   const std::size_t bytes = bytes_of(facts);
+  if (bytes > round) return false;
   // Simple, LL's successor, sends (n-1) M: from four ranks on no less than two-shot with LL.
-  if (protocol == Protocol::ll) return n >= 4 && bytes >= first / 2 && bytes <= round;
-  const bool own = facts.op == ReduceOp::sum && algorithm::has_own_code(facts.type, facts.op);
-  return bytes >= first && bytes <= (own ? table.sentinel_limit_bytes : table.sentinel_any_limit_bytes);
+  if (protocol == Protocol::ll) return n >= 4 && bytes >= first / 2;
+  return bytes >= first && bytes <= sentinel_limit(facts);
 }
 
 Route with_protocol(const Facts& facts, Protocol protocol, const char* reason) {
@@ -192,13 +211,11 @@ Route all_reduce(const Facts& facts) {
   // Divided rather than multiplied: the bytes times the other ranks may be more than a size can say.
   const auto others = static_cast<std::size_t>(facts.nranks - 1);
   const std::size_t bytes = bytes_of(facts);
-  // Code that takes its operator at run time has one packet a thread in flight.
-  const bool own = facts.op == ReduceOp::sum && algorithm::has_own_code(facts.type, facts.op);
   const Table& table = table_of(facts);
-  const std::size_t limit = own ? table.sentinel_limit_bytes : table.sentinel_any_limit_bytes;
-  const std::size_t first = own ? table.sentinel_first_bytes : table.sentinel_any_first_bytes;
+  const std::size_t first =
+      sums_by_own_code(facts) ? table.sentinel_first_bytes : table.sentinel_any_first_bytes;
   if (algorithm::has_sentinel(facts.type) && bytes >= first / others &&
-      bytes <= std::min(limit / others, sentinel_round(facts))) {
+      bytes <= std::min(sentinel_limit(facts) / others, sentinel_round(facts))) {
     return sentinel_on_gpu(facts);
   }
   return bytes <= table.ll_limit_bytes / others ? ll_on_gpu(facts) : simple_on_gpu(facts);

@@ -17,7 +17,7 @@ constexpr TableField kGpuFields[] = {
     {"sentinel_any_first_bytes", &Table::sentinel_any_first_bytes, 0, kMostBytes, 1},
     {"sentinel_any_limit_bytes", &Table::sentinel_any_limit_bytes, 0, kMostSentinelBytes, 1},
     {"two_shot_gain_bytes", &Table::two_shot_gain_bytes, 0, kMostBytes, 1},
-    {"few_ctas", &Table::few_ctas, 1, 1024, 1},
+    {"few_ctas", &Table::few_ctas, 1, algorithm::kFewCtas, 1},
     {"ll_threads", &Table::ll_threads, 32, 512, 32},
     {"ll_large_threads", &Table::ll_large_threads, 32, 512, 32},
     {"simple_threads", &Table::simple_threads, 32, 512, 32},
@@ -31,6 +31,13 @@ Table shipped_table(const Target& target) {
   Table table = kH200Table;
   if (target.gpu_name != kMeasuredGpu) table.origin = Origin::assumed;
   return table;
+}
+
+std::uint32_t regions_of(int sms, int ranks_per_gpu) {
+  constexpr int kLargeGpu = 132, kMostCtas = 128;
+  if (ranks_per_gpu == 1 && sms >= kLargeGpu) return kMostCtas;
+  return static_cast<std::uint32_t>(
+      std::clamp(sms / (2 * std::max(1, ranks_per_gpu)), 1, static_cast<int>(algorithm::kFewCtas)));
 }
 
 std::uint32_t packets_for(const Table& table, int nranks, std::uint32_t regions) {

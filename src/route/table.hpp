@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "algorithm/kinds.hpp"
+
 namespace nearlight::route {
 
 // Where a table's numbers come from; the reason of a route says so, unless they were measured on this GPU.
@@ -29,7 +31,7 @@ struct Table {
   std::uint64_t two_shot_gain_bytes = 0;
   std::uint64_t few_ctas = 1;           // CTAs of all but the largest messages
   std::uint64_t ll_threads = 32;        // of a CTA
-  std::uint64_t ll_large_threads = 32;  // likewise, of messages from 64 KiB on
+  std::uint64_t ll_large_threads = 32;  // likewise, of messages above 64 KiB
   std::uint64_t simple_threads = 32;
   std::uint64_t simple_cta_bytes = 1;  // no CTA more before each has so much
 };
@@ -48,8 +50,7 @@ inline constexpr Table kH200Table{.ll_limit_bytes = 512 * 1024,
                                   // 0.85 us at 340 GB/s, both measured between two GPUs. Where the two
                                   // meet has not been measured, for want of more GPUs.
                                   .two_shot_gain_bytes = 288 * 1024,
-                                  // Half the SMs of a large GPU; the rest is the caller's.
-                                  .few_ctas = 64,
+                                  .few_ctas = algorithm::kFewCtas,
                                   .ll_threads = 128,
                                   .ll_large_threads = 512,
                                   .simple_threads = 512,
@@ -65,6 +66,11 @@ struct Target {
 
 // The table that is shipped for it. For a GPU that nobody has measured it is the H200's, marked as assumed.
 Table shipped_table(const Target& target);
+
+// The largest grid, by the SMs of the smallest GPU and the ranks on one. All CTAs of all ranks of a GPU must
+// be resident together, with room for another kernel of the kind: at most half the SMs, but nearly all of a
+// large GPU that a rank has to itself, for its largest messages alone (kFewCtas).
+std::uint32_t regions_of(int sms, int ranks_per_gpu);
 
 // Packets of a region (a multiple of 512), so that what the table gives to the sentinel goes in one round.
 std::uint32_t packets_for(const Table& table, int nranks, std::uint32_t regions);

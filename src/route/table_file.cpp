@@ -17,7 +17,7 @@ namespace nearlight::route {
 
 namespace {
 
-constexpr int kMostRanks = 64;
+constexpr int kMostRanks = 8;  // of a group
 
 const JsonMember* find(const std::vector<JsonMember>& members, std::string_view key) {
   const auto found =

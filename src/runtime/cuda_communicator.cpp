@@ -81,13 +81,7 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
   int sms = places[0].sms;
   for (const Place& place : places) sms = std::min(sms, place.sms);
   Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets};
-  if (sizes.regions == 0) {
-    // All CTAs of all ranks of a GPU must be resident together, with room for the caller's kernels: at most
-    // half the SMs. A rank alone may take nearly all for its largest messages, with kernels of which two fit
-    // an SM.
-    sizes.regions = static_cast<std::uint32_t>(per_gpu == 1 ? std::clamp(sms - 4, 1, 128)
-                                                            : std::clamp(sms / (2 * per_gpu), 1, 64));
-  }
+  if (sizes.regions == 0) sizes.regions = route::regions_of(sms, per_gpu);
   const auto nranks = static_cast<std::uint32_t>(places.size());
   if (sizes.slots == 0)
     sizes.slots = algorithm::cuda::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));

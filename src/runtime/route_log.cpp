@@ -19,7 +19,8 @@ void RouteLog::say_once(Collective collective, std::size_t count, DataType type,
   const std::size_t bytes = count * size_of(type);
   std::uint64_t what = 0;
   for (const int part : {static_cast<int>(collective), static_cast<int>(type), static_cast<int>(op),
-                         static_cast<int>(route.protocol), static_cast<int>(std::bit_width(bytes))}) {
+                         static_cast<int>(route.algorithm), static_cast<int>(route.protocol),
+                         static_cast<int>(std::bit_width(bytes))}) {
     what = what << 8 | static_cast<std::uint64_t>(part);
   }
   if (!said_.insert(what).second) return;

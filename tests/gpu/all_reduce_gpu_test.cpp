@@ -95,9 +95,17 @@ void run_cases(Group& group, const std::vector<Case>& cases) {
   });
 }
 
-constexpr std::uint64_t kCounts[] = {
-    0,    1,    2,    3,    7,    17,    31,       33,       127,           255,
-    1021, 1023, 4096, 4099, 4484, 65537, 1u << 19, 1u << 20, (1u << 20) + 3};
+constexpr std::uint64_t kCounts[] = {0,        1,
+                                     2,        3,
+                                     7,        17,
+                                     31,       33,
+                                     127,      255,
+                                     1021,     1023,
+                                     4096,     4099,
+                                     4484,     65537,
+                                     1u << 19, (3u << 18) + 128,
+                                     1u << 20, (1u << 20) + 3,
+                                     1u << 21};
 constexpr std::uint64_t kTypeCounts[] = {0, 1, 2, 3, 7, 31, 33, 255, 1023, 4099, 65537, (1u << 20) + 3};
 constexpr std::size_t kBufferBytes = 8 * ((1u << 20) + 3) + 2 * kGuardBytes + 64;
 constexpr std::optional<Protocol> kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel,
@@ -245,7 +253,8 @@ TEST_P(AllReduceGpu, RanksOfDifferentAlignment) {
   ASSERT_TRUE(group.ok());
   std::uint64_t calls = 0;
   for (const std::optional<Protocol>& protocol : kProtocols) {
-    for (const std::uint64_t count : {4484u, 4608u, 8196u, 12292u, 20480u, 65540u}) {
+    for (const std::uint64_t count :
+         {4484u, 4608u, 8196u, 12292u, 20480u, 65540u, (3u << 18) + 128, 1u << 20}) {
       for (const Algorithm algorithm : algorithm::kAlgorithms) {
         if (protocol && !algorithm::go_together(algorithm, *protocol)) continue;
         ++calls;

@@ -92,15 +92,15 @@ TEST(TableFile, WhatIsRefusedNamesFileAndField) {
       {R"({"schema": 1, "backend": "cuda", "gpu": "NVIDIA L4", "nranks": 2})", "gpu",
        R"(made for "NVIDIA L4", this is "NVIDIA H200")"},
       {R"({"schema": 1, "backend": "cuda", "gpu": "NVIDIA H200"})", "nranks", "missing"},
-      {R"({"schema": 1, "backend": "cuda", "gpu": "NVIDIA H200", "nranks": 1})", "nranks", "2 to 64"},
+      {R"({"schema": 1, "backend": "cuda", "gpu": "NVIDIA H200", "nranks": 1})", "nranks", "2 to 8"},
       {gpu_file(R"(, "made_by": 7)"), "made_by", "takes a text"},
       {gpu_file(R"(, "ll_limit": 7)"), "ll_limit", "is no field of a table for cuda"},
       {gpu_file(R"(, "ll_threads": 48)"), "ll_threads", "32 to 512, a multiple of 32"},
-      {gpu_file(R"(, "few_ctas": "64")"), "few_ctas", "is \"64\"; it takes a whole number from 1 to 1024"},
+      {gpu_file(R"(, "few_ctas": "64")"), "few_ctas", "is \"64\"; it takes a whole number from 1 to 64"},
       {gpu_file(R"(, "few_ctas": 064)"), "few_ctas", "is 064"},
       {gpu_file(R"(, "few_ctas": 1.5)"), "few_ctas", "is 1.5"},
       {gpu_file(R"(, "few_ctas": 1e1)"), "few_ctas", "is 1e1"},
-      {gpu_file(R"(, "few_ctas": 18446744073709551617)"), "few_ctas", "1 to 1024"},
+      {gpu_file(R"(, "few_ctas": 18446744073709551617)"), "few_ctas", "1 to 64"},
   };
   for (const Bad& bad : files) {
     const auto table = parse_table(bad.text, "a/file.json", kGpu);

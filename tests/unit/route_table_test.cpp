@@ -30,6 +30,23 @@ Route route_of(const Table* table, bool gpu, std::size_t bytes, DataType type = 
 }
 
 // What was measured on two H200, in numbers.
+// Two kernels of few CTAs always find an SM each, and so do one of them and one of many.
+TEST(RouteTable, RegionsLeaveRoomForAnotherKernel) {
+  for (int sms = 2; sms <= 300; ++sms) {
+    const auto few = static_cast<int>(std::min(regions_of(sms, 1), algorithm::kFewCtas));
+    const auto most = static_cast<int>(regions_of(sms, 1));
+    EXPECT_LE(2 * few, sms) << sms;
+    EXPECT_LE(most, 2 * (sms - few)) << sms;
+    EXPECT_LE(2 * most, 2 * sms) << sms;
+    for (int ranks = 2; ranks <= 8 && 2 * ranks <= sms; ++ranks) {
+      EXPECT_LE(2 * ranks * static_cast<int>(regions_of(sms, ranks)), sms) << sms << ' ' << ranks;
+    }
+  }
+  EXPECT_EQ(regions_of(132, 1), 128u);
+  EXPECT_EQ(regions_of(108, 1), 54u);
+  EXPECT_EQ(regions_of(0, 1), 1u);
+}
+
 TEST(RouteTable, TheShippedOneOfTheH200) {
   const Table table = shipped_table(kH200);
   EXPECT_EQ(table.origin, Origin::measured);

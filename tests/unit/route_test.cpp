@@ -99,8 +99,8 @@ TEST(Route, SmallOnesCarryTheirFlagOnTheGpu) {
 
 // More than one round would need a fence between two.
 TEST(Route, ASentinelMessageFitsOneRound) {
-  for (const std::uint32_t packets : {0u, 1u, 64u, 2048u}) {
-    for (const std::uint32_t regions : {1u, 64u}) {
+  for (const std::uint32_t packets : {0u, 1u, 64u, 512u, 1024u, 2048u, 4096u}) {
+    for (const std::uint32_t regions : {1u, 64u, 104u, 128u}) {
       for (const std::size_t bytes : many_sizes()) {
         Facts one = facts(true, 2, bytes);
         one.packets = packets;

@@ -78,10 +78,6 @@ struct LaunchShape {
 };
 
 inline constexpr std::uint32_t kMaxThreads = 512;
-// Of up to so many CTAs there are as many SMs to spare. Of more of them two must fit an SM, so that two
-// communicators do not keep each other out: with at most kSharedSmThreads threads, unless a kernel has few
-// registers.
-inline constexpr std::uint32_t kFewCtas = 64, kSharedSmThreads = 256;
 
 // Enqueues one kernel with programmatic dependent launch; nothing is allocated, nothing else is called.
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream);

@@ -147,8 +147,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 inline constexpr int kAnyLength = 0, kWholeWarps = -1;
 
 // With more than one packet a thread a CTA has kMaxThreads threads, a number that the addresses are then made
-// with. Two of these fit an SM: so two communicators, with large messages at the same time, do not keep each
-// other out.
+// with. Two of these fit an SM.
 template <class T, ReduceOp op, int kMax, int kHeld>
 __global__ void __launch_bounds__(kMaxThreads, kHeld == kAnyLength ? 1 : 2)
     all_reduce_sentinel(const __grid_constant__ AllReduceArgs args) {

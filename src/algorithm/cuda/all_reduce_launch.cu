@@ -93,8 +93,11 @@ Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t
   }
   // With many CTAs those of the kernel of any message, which have more registers, get fewer threads, so that
   // two fit an SM as two of the others do.
-  const bool any_message = shape.protocol == Protocol::sentinel && !fast && !whole;
-  const std::uint32_t most = any_message && shape.grid > kFewCtas ? kSharedSmThreads : kMaxThreads;
+  const bool few_registers =
+      shape.op == ReduceOp::sum && has_own_code(shape.type, shape.op) && (fast || whole);
+  const bool cut_by_span = shape.protocol == Protocol::sentinel && shape.algorithm == Algorithm::one_shot;
+  const std::uint32_t most =
+      cut_by_span && !few_registers && shape.grid > kFewCtas ? kSharedSmThreads : kMaxThreads;
   const unsigned threads = shape.threads < most ? shape.threads : most;
   return enqueue(kernel, args, shape.pinned ? kPinnedCtas : shape.grid, threads, stream);
 }
