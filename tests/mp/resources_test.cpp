@@ -3,8 +3,6 @@
 #include <sys/wait.h>
 
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "runtime/create.hpp"
 #include "tests/mp/faulty_exchange.hpp"
 #include "tests/mp/kinds.hpp"
+#include "tests/support/held.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -20,57 +19,6 @@ using namespace std::chrono_literals;
 
 using Resources = ByKind;
 INSTANTIATE_TEST_SUITE_P(Kinds, Resources, testing::ValuesIn(kinds()), kind_name);
-
-struct Held {
-  std::ptrdiff_t descriptors, threads, heap_mappings, resident_kb;
-
-  static Held now() {
-    const auto count = [](const char* folder) {
-      std::ptrdiff_t entries = 0;
-      for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-        static_cast<void>(entry);
-        ++entries;
-      }
-      return entries;
-    };
-    Held held{count("/proc/self/fd"), count("/proc/self/task"), 0, 0};
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-      if (line.find("nearlight") != std::string::npos && line.find("memfd") != std::string::npos)
-        ++held.heap_mappings;
-    }
-    std::ifstream status("/proc/self/status");
-    for (std::string line; std::getline(status, line);) {
-      if (line.starts_with("VmRSS:")) held.resident_kb = std::atol(line.c_str() + 7);
-    }
-    return held;
-  }
-
-  void compare(const Held& before, bool warm, Problems& problems) const {
-    if (descriptors != before.descriptors)
-      problems.add("%td descriptors, before %td", descriptors, before.descriptors);
-    if (threads != before.threads) problems.add("%td threads, before %td", threads, before.threads);
-    if (heap_mappings != before.heap_mappings)
-      problems.add("%td mappings of heaps, before %td", heap_mappings, before.heap_mappings);
-    // One leaked heap a cycle would be many times this.
-    if (warm && kSlowDown == 1 && resident_kb > before.resident_kb + 4096)
-      problems.add("%td kB resident, before %td", resident_kb, before.resident_kb);
-  }
-};
-
-// `warm`: what the C library keeps of the first threads is among `before`. A thread that was joined may still
-// be listed for a moment.
-void expect_same(const Held& before, bool warm, Problems& problems) {
-  Problems last;
-  const bool same = wait_until(
-      [&] {
-        last = {};
-        Held::now().compare(before, warm, last);
-        return last.none();
-      },
-      10s);
-  if (!same) problems.add("%s", last.text().c_str());
-}
 
 void expect_no_children() {
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);
@@ -105,7 +53,7 @@ TEST_P(Resources, CyclesOfUse) {
       meet(exchange, trouble);
     }
     meet(exchange, trouble);  // all have destroyed theirs
-    if (exchange.rank() == 0) expect_same(before, true, trouble);
+    if (exchange.rank() == 0) expect_same(before, {.warm = true}, trouble);
     meet(exchange, trouble);
   });
   EXPECT_EQ(problems, "");
@@ -126,7 +74,7 @@ TEST_P(Resources, CyclesOfGroups) {
   const Held before = Held::now();
   for (int i = 0; i < 50; ++i) ASSERT_EQ(cycle(), "") << "cycle " << i;
   Problems problems;
-  expect_same(before, true, problems);
+  expect_same(before, {.warm = true}, problems);
   EXPECT_EQ(problems.text(), "");
   expect_no_children();
 }
@@ -158,7 +106,7 @@ TEST_P(Resources, FailedCreations) {
           if (!comm.ok() && comm.status().text().empty()) trouble.add("no reason is given");
         }
         // Threads see each other's descriptors; processes only their own.
-        if (GetParam() == Kind::processes) expect_same(at_first, false, trouble);
+        if (GetParam() == Kind::processes) expect_same(at_first, {}, trouble);
       });
       EXPECT_EQ(problems, "") << "step " << step;
       if (outcome->created == 3) {
@@ -172,7 +120,7 @@ TEST_P(Resources, FailedCreations) {
   }
   EXPECT_GT(last_step, 3);
   Problems problems;
-  expect_same(before, true, problems);
+  expect_same(before, {.warm = true}, problems);
   EXPECT_EQ(problems.text(), "");
   expect_no_children();
 }
@@ -199,7 +147,7 @@ TEST_P(Resources, FailedCommunicators) {
   const Held before = Held::now();
   for (int i = 0; i < 12; ++i) ASSERT_EQ(cycle(i % 3), "");
   Problems problems;
-  expect_same(before, true, problems);
+  expect_same(before, {.warm = true}, problems);
   EXPECT_EQ(problems.text(), "");
   expect_no_children();
 }
