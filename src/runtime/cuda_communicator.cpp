@@ -181,6 +181,7 @@ route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType ty
 Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type, ReduceOp op,
                                                 const CallOptions& options, bool in_a_loop) const {
   route::Facts facts = this->facts(count, type, op);
+  if (options.packet_fault != 0) return failure(Code::unsupported, "packet_fault: CPU ranks only");
   if (nranks() == 1) return route::all_reduce(facts);
   if (in_a_loop || options.delay_point != 0) {
     // There are no such kernels of the sentinel: another protocol is chosen, and a forced one is refused.

@@ -58,7 +58,7 @@ Group group_of(const Storm& storm, std::uint64_t operations) {
     runtime::Options options = patient();
     options.timeout = 60s;
     if (storm.plant != Storm::Plant::none) options.timeout = 2s;
-    if (storm.plant == Storm::Plant::stays_away) options.timeout = 300ms;
+    if (storm.plant == Storm::Plant::stays_away || storm.plant == Storm::Plant::lost) options.timeout = 300ms;
     options.slots = random.one_of({32u, 64u, 96u, 1024u});
     options.chunk_bytes = random.one_of({16u, 48u, 256u, 1024u, 64u * 1024});
     options.packets = random.one_of({1u, 3u, 16u, 64u, 1000u});
@@ -133,7 +133,7 @@ class Stream {
   // Stops at the first operation that is not as it must be.
   void run() {
     for (std::uint64_t i = 0; i < operations_; ++i) {
-      const bool planted = index_ == 0 && i == operations_ / 2;
+      const bool planted = index_ == 0 && i >= operations_ / 2;
       const bool last_rank = comm_.rank() == comm_.nranks() - 1;
       const bool at_barrier = shared_.one_in(9);
       if (own_.one_in(16)) std::this_thread::sleep_for(std::chrono::microseconds(own_.below(300)));
@@ -141,7 +141,7 @@ class Stream {
       if (at_barrier) {
         pass_barrier(last_rank);
       } else {
-        reduce(planted && last_rank && storm_.plant == Storm::Plant::other_input);
+        reduce(planted && last_rank);
       }
       if (!problems_.none()) {
         problems_.add("that was operation %llu of %llu of communicator %zu",
@@ -157,7 +157,7 @@ class Stream {
   const Problems& problems() const { return problems_; }
 
  private:
-  void reduce(bool other_input) {
+  void reduce(bool planted) {
     Call call = any_call(shared_, options_);
     Place place{.send = static_cast<std::uint32_t>(own_.below(kMaxPlace)),
                 .recv = static_cast<std::uint32_t>(own_.below(kMaxPlace)),
@@ -170,9 +170,13 @@ class Stream {
       // The point may be passed once a round, or once a slot.
       extra.delay_ns = call.count < 100 ? own_.below(100'000) : own_.below(2'000);
     }
-    if (other_input) {
+    if (planted && storm_.plant == Storm::Plant::other_input) {
       call.source.seed += 1'000'000;
       call.source.values = Values::bits;
+    }
+    if (planted && algorithm::has_own_code(call.type, call.op)) {
+      if (storm_.plant == Storm::Plant::lost) extra.packet_fault = 1;
+      if (storm_.plant == Storm::Plant::spoilt) extra.packet_fault = 2;
     }
     caller_.run(call, place, problems_, extra);
     if (!problems_.none()) ++(timed_out() ? board_.stuck : board_.wrong);

@@ -15,12 +15,14 @@ struct Storm {
   int nranks = 0;                   // 0: the seeds choose, 1 to 8
   Kind kind = Kind::threads;
 
-  // What a test of the storm itself plants into the middle of each group's first communicator.
+  // What a test of the storm itself plants into each group's first communicator, from the middle on.
   enum class Plant {
     none,
     other_input,  // the last rank reduces something else than the others expect
     no_barrier,   // nobody waits at the barriers, and the last rank comes late to them
     stays_away,   // the last rank leaves out an operation, with a limit of 300 ms
+    lost,         // something that the last rank sends is lost, with the same limit
+    spoilt,       // or has other bits
   } plant = Plant::none;
 };
 
