@@ -69,12 +69,14 @@ class Guest {
     if (::poll(&entry, 1, deadline_.left_ms()) < 0 && errno != EINTR) return system_failure("poll", errno);
     if (!deadline_.passed() || (entry.revents & POLLIN) != 0) return {};
     std::string who = host_name() + " does not answer";
+    // It may itself be the one that is stuck.
+    const std::string source = ", by what " + host_name() + " last said";
     if (welcomed_ && missing_ != 0) {
-      who = "rank(s) " + ranks_in(missing_) + " came and then fell silent";
+      who = "rank(s) " + ranks_in(missing_) + " came and then fell silent" + source;
     } else if (welcomed_) {
       who += " any more";
     } else if (missing_ != 0) {
-      who = "rank(s) " + ranks_in(missing_) + " did not come in time";
+      who = "rank(s) " + ranks_in(missing_) + " did not come in time" + source;
     }
     return failure(Code::timeout, "the meeting under key \"%s\": %s", party_.key.c_str(), who.c_str());
   }
