@@ -66,7 +66,7 @@ void expect_same(const Held& before, const HeldOptions& options, Problems& probl
         compare(Held::now(), before, options, last);
         return last.none();
       },
-      std::chrono::seconds(10));
+      options.patience);
   if (!same) problems.add("%s", last.text().c_str());
 }
 

@@ -1,6 +1,7 @@
 // What this process holds, to find out whether something was left behind.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 
 #include "tests/support/problems.hpp"
@@ -21,6 +22,7 @@ struct HeldOptions {
   bool warm = false;
   // One leaked heap a cycle would be many times this.
   std::ptrdiff_t more_kb = 4096;
+  std::chrono::milliseconds patience{10'000};
 };
 
 // Adds to `problems` what is held now and was not before. A thread that was joined may still be listed for a
