@@ -280,6 +280,21 @@ TEST(FaultPoints, ARankHeldUpForTooLongIsNamed) {
   }
 }
 
+// What rank 0 said before it got stuck is repeated as its word only.
+TEST(FaultPoints, RankZeroHeldUpInTheMeetingIsNamed) {
+  // The longer, the surer that the others have come by then.
+  const Attempt outcome =
+      attempt(Kind::met, 0, kMeeting, [&, count = 0](const Point& here) mutable -> Status {
+        if (&here == &fault_points::kMeetingGuestPidfd && ++count == 2)
+          std::this_thread::sleep_for(2 * kMeeting);
+        return {};
+      });
+  for (const int self : {1, 2}) {
+    const std::string text = outcome.created[static_cast<std::size_t>(self)].to_string();
+    EXPECT_TRUE(is_in(text, "rank 0 (process")) << "rank " << self << ": " << text;
+  }
+}
+
 TEST(FaultPoints, HaveNamesOfTheirOwn) {
   std::set<std::string> names;
   for (const Point* const point : fault_points::all()) {
