@@ -16,7 +16,7 @@ namespace {
 
 using bench::BenchOptions;
 
-constexpr std::string_view kCommands[] = {"sol", "bench", "compare", "report", "info", "demo"};
+constexpr std::string_view kCommands[] = {"sol", "bench", "compare", "report", "info", "demo", "tune"};
 
 // An option whose text is turned into a value by `parse`, a function that returns a Result, an optional or a
 // plain value.
@@ -229,6 +229,32 @@ void describe_info(CLI::App& app, InfoOptions& options) {
       "Exit status: 0; 2 for bad arguments.");
 }
 
+void describe_tune(CLI::App& app, tune::TuneOptions& options) {
+  add(app, "--backend", options.backend, bench::parse_backend, "best, host, cuda, nccl [best]")
+      ->type_name("NAME");
+  app.add_option(
+         "--ranks", options.ranks,
+         "ranks that the table is for, spread over the GPUs in turn [all GPUs that reach each other; on "
+         "the host 2]")
+      ->check(CLI::Range(2, bench::kMaxRanks));
+  app.add_option("--budget", options.budget_s, "seconds to measure, about [30]")
+      ->check(CLI::Range(1, 3600))
+      ->type_name("SECONDS");
+  app.add_option("-o,--output", options.output, "the file to write [route-table.json]")->type_name("FILE");
+  app.footer(
+      "Examples:\n"
+      "  nearlight tune --backend host --ranks 4 -o four.json\n"
+      "  NEARLIGHT_ROUTE_TABLE=four.json nearlight info\n"
+      "\n"
+      "Measures around each limit of the route table in force the two protocols that meet there, in turns: "
+      "on\n"
+      "GPUs in graphs, on CPUs call by call. A limit moves only over sizes where the other protocol is "
+      "faster\n"
+      "by more than noise. NEARLIGHT_ROUTE_TABLE=FILE puts the new table in force.\n"
+      "Exit status: 0 ok, 1 a result was wrong or an operation failed, 2 bad arguments, 3 this machine "
+      "cannot do it.");
+}
+
 }  // namespace
 
 Result<Invocation> parse_command_line(const std::vector<std::string>& arguments) {
@@ -240,7 +266,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   if (!arguments.empty() && !arguments[0].starts_with('-') &&
       std::find(std::begin(kCommands), std::end(kCommands), arguments[0]) == std::end(kCommands)) {
     return failure(Code::invalid_argument,
-                   "there is no command '%s'; known are sol, bench, compare, report, info and demo",
+                   "there is no command '%s'; known are sol, bench, compare, report, info, demo and tune",
                    arguments[0].c_str());
   }
 
@@ -251,6 +277,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   report::ReportOptions report_options;
   DemoOptions demo_options;
   InfoOptions info_options;
+  tune::TuneOptions tune_options;
   app.require_subcommand(1);
   app.set_version_flag("--version",
                        std::string("nearlight ") + build_info::version + " (" + build_info::commit + ")");
@@ -263,6 +290,8 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
       app.add_subcommand("info", "what was built, what this machine offers, what would be chosen");
   CLI::App* demo =
       app.add_subcommand("demo", "the all-reduces of one decode step of a model, checked and timed");
+  CLI::App* tune = app.add_subcommand(
+      "tune", "measure where protocols should take over from each other, for this machine");
   app.footer(
       "Examples:\n"
       "  nearlight demo\n"
@@ -275,6 +304,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   describe_report(*report, report_options);
   describe_info(*info, info_options);
   describe_demo(*demo, demo_options);
+  describe_tune(*tune, tune_options);
 
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
@@ -289,6 +319,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   if (compare->parsed()) return Invocation(compare_options);
   if (report->parsed()) return Invocation(report_options);
   if (info->parsed()) return Invocation(info_options);
+  if (tune->parsed()) return Invocation(tune_options);
   if (demo->parsed()) {
     demo_options.arguments = arguments;
     return Invocation(demo_options);

@@ -11,6 +11,7 @@
 #include "cli/demo_command.hpp"
 #include "cli/info_command.hpp"
 #include "cli/report/report.hpp"
+#include "cli/tune/tune_command.hpp"
 
 namespace nearlight::cli {
 
@@ -24,7 +25,7 @@ struct SolArguments {
 };
 
 using Invocation = std::variant<PrintText, SolArguments, bench::BenchOptions, CompareOptions,
-                                report::ReportOptions, InfoOptions, DemoOptions>;
+                                report::ReportOptions, InfoOptions, DemoOptions, tune::TuneOptions>;
 
 // `arguments`: those after the program's name. Errors are Code::invalid_argument and name the flag.
 Result<Invocation> parse_command_line(const std::vector<std::string>& arguments);

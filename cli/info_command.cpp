@@ -20,8 +20,16 @@ namespace {
 void print_routes(const char* where, const std::vector<RouteFact>& routes) {
   std::printf("\nroutes of all_reduce, %s\n", where);
   for (const RouteFact& fact : routes) {
-    std::printf("  %9s  %-8s  %-6s  %3u x %-4u  %s\n", size_text(fact.bytes).c_str(), fact.algorithm.c_str(),
+    std::printf("  %9s  %-8s  %-8s  %3u x %-4u  %s\n", size_text(fact.bytes).c_str(), fact.algorithm.c_str(),
                 fact.protocol.c_str(), fact.grid, fact.threads, fact.reason.c_str());
+  }
+}
+
+void print_table(const char* where, const TableFact& table) {
+  std::printf("\nroute table, %s: %s\n", where, table.source.c_str());
+  if (!table.problem.empty()) std::printf("  no communicator can be made: %s\n", table.problem.c_str());
+  for (const auto& [name, value] : table.numbers) {
+    std::printf("  %-24s  %llu\n", name.c_str(), static_cast<unsigned long long>(value));
   }
 }
 
@@ -79,6 +87,8 @@ int info_command(const InfoOptions& options) {
     std::printf("\nNCCL       %s, %s\n", facts.nccl_version.c_str(), facts.nccl_path.c_str());
   }
 
+  print_table("2 CPU ranks", facts.host_table);
+  print_table("2 GPU ranks", facts.gpu_table);
   print_routes("f32 sum, 2 CPU ranks", facts.host_routes);
   print_routes("f32 sum, 2 GPU ranks", facts.gpu_routes);
 

@@ -13,6 +13,7 @@
 #include "cli/peers/mpi_launch.hpp"
 #include "cli/peers/nccl_look.hpp"
 #include "route/route.hpp"
+#include "runtime/steering.hpp"
 
 namespace nearlight::cli {
 
@@ -21,7 +22,8 @@ namespace {
 constexpr std::size_t kRouteBytes[] = {
     8, 128, 1024, 4096, 16 * 1024, 64 * 1024, 256 * 1024, 1024 * 1024, 8 * 1024 * 1024, 64 * 1024 * 1024};
 // As the communicators choose them for two ranks, a GPU each.
-constexpr std::uint32_t kHostSlots = 1024, kHostCells = 4096, kGpuSlots = 2048, kGpuCells = 4096;
+constexpr std::uint32_t kHostSlots = 1024, kHostCells = 4096, kHostPackets = 1024;
+constexpr std::uint32_t kGpuSlots = 2048, kGpuCells = 4096;
 constexpr int kUsualSms = 132;
 
 std::vector<RouteFact> routes_of(const route::Facts& like) {
@@ -34,6 +36,31 @@ std::vector<RouteFact> routes_of(const route::Facts& like) {
                      route.reason, route.grid, route.threads});
   }
   return facts;
+}
+
+// What the environment makes of the shipped table and of the choice, for two ranks.
+struct Choosing {
+  route::Table table;
+  route::Forced forced;
+  TableFact fact;
+};
+Choosing choosing_of(const route::Target& target) {
+  Choosing choosing;
+  choosing.table = route::shipped_table(target);
+  const auto steering = runtime::read_steering(target);
+  if (!steering.ok()) {
+    choosing.fact.problem = steering.status().text();
+  } else {
+    choosing.table = steering->table.value_or(choosing.table);
+    choosing.forced = steering->forced;
+  }
+  choosing.fact.source = route::describe(choosing.table, target);
+  if (steering.ok() && steering->left_aside)
+    choosing.fact.source += "; NEARLIGHT_ROUTE_TABLE is for another number of ranks";
+  for (const route::TableField& field : route::fields_of(target.gpu)) {
+    choosing.fact.numbers.emplace_back(field.name, choosing.table.*field.value);
+  }
+  return choosing;
 }
 
 // GPU 0's, else a usual number.
@@ -96,11 +123,29 @@ InfoFacts gather_info() {
   facts.nccl_problem = nccl.problem;
   facts.backends = backends_of(facts, nccl.attach_problem);
 
-  facts.host_routes =
-      routes_of({.gpu = false, .nranks = 2, .regions = 1, .slots = kHostSlots, .cells = kHostCells});
-  const auto regions = static_cast<std::uint32_t>(std::clamp(sms_of(facts.gpus) / 2, 1, 64));
-  facts.gpu_routes =
-      routes_of({.gpu = true, .nranks = 2, .regions = regions, .slots = kGpuSlots, .cells = kGpuCells});
+  const Choosing on_host = choosing_of({false, "", 2});
+  // Without a GPU, what the GPU would be that was measured.
+  const std::string gpu = facts.gpus.devices.empty() ? route::kMeasuredGpu : facts.gpus.devices[0].name;
+  const Choosing on_gpu = choosing_of({true, gpu, 2});
+  facts.host_table = on_host.fact;
+  facts.gpu_table = on_gpu.fact;
+  facts.host_routes = routes_of({.gpu = false,
+                                 .nranks = 2,
+                                 .regions = 1,
+                                 .slots = kHostSlots,
+                                 .cells = kHostCells,
+                                 .packets = kHostPackets,
+                                 .table = &on_host.table,
+                                 .forced = on_host.forced});
+  const auto regions = static_cast<std::uint32_t>(std::clamp(sms_of(facts.gpus) - 4, 1, 128));
+  facts.gpu_routes = routes_of({.gpu = true,
+                                .nranks = 2,
+                                .regions = regions,
+                                .slots = kGpuSlots,
+                                .cells = kGpuCells,
+                                .packets = route::packets_for(on_gpu.table, 2, regions),
+                                .table = &on_gpu.table,
+                                .forced = on_gpu.forced});
 
   std::string types, ops;
   for (const DataType type : kDataTypes) types += (types.empty() ? "" : ", ") + std::string(name_of(type));
@@ -111,9 +156,7 @@ InfoFacts gather_info() {
                   {"operators", ops},
                   {"elements", "any count, any alignment to the element"},
                   {"one wait", std::to_string(variables::kTimeoutMs.unset / 1000) + " s unless set (" +
-                                   variables::kTimeoutMs.name + ", or per communicator)"},
-                  {"LL on a CPU up to", std::to_string(route::kHostLlLimitBytes) + " bytes"},
-                  {"LL on a GPU up to", std::to_string(route::kGpuLlLimitBytes) + " bytes sent by a rank"}};
+                                   variables::kTimeoutMs.name + ", or per communicator)"}};
   return facts;
 }
 

@@ -23,6 +23,13 @@ struct RouteFact {
   std::uint32_t grid = 0, threads = 0;
 };
 
+// The route table that two ranks would choose by.
+struct TableFact {
+  std::string source;   // where it is from
+  std::string problem;  // "": none; else why a communicator could not be made
+  std::vector<std::pair<std::string, std::uint64_t>> numbers;
+};
+
 struct InfoFacts {
   std::string version, commit, build_type, compiler;
   std::string cuda_compiler;  // "": built without CUDA
@@ -34,6 +41,7 @@ struct InfoFacts {
   probe::GpuFacts gpus;
   std::string nccl_path, nccl_version;  // "": none would be used
   std::string nccl_problem;             // why none, or why it is refused
+  TableFact host_table, gpu_table;
   std::vector<RouteFact> host_routes, gpu_routes;
   std::vector<std::pair<std::string, std::string>> limits;
 };

@@ -23,6 +23,12 @@ Json routes_json(const std::vector<RouteFact>& routes) {
   return list;
 }
 
+Json table_json(const TableFact& table) {
+  Json json = {{"source", table.source}, {"problem", or_null(table.problem)}};
+  for (const auto& [name, value] : table.numbers) json["numbers"][name] = value;
+  return json;
+}
+
 Json gpus_json(const probe::GpuFacts& gpus) {
   Json list = Json::array();
   for (const auto& device : gpus.devices) {
@@ -63,6 +69,8 @@ std::string info_json(const InfoFacts& facts) {
   json["nccl"] = {{"path", or_null(facts.nccl_path)},
                   {"version", or_null(facts.nccl_version)},
                   {"problem", or_null(facts.nccl_problem)}};
+  json["route_tables"] = {{"host_2_ranks", table_json(facts.host_table)},
+                          {"cuda_2_ranks", table_json(facts.gpu_table)}};
   json["routes"] = {{"host_2_ranks_f32_sum", routes_json(facts.host_routes)},
                     {"cuda_2_ranks_f32_sum", routes_json(facts.gpu_routes)}};
   json["limits"] = Json::object();

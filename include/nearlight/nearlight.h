@@ -144,10 +144,12 @@ typedef struct {
   uint32_t regions;          /* parallel regions of the scratch, so the largest grid, at most 1024 */
   uint32_t slots;            /* LL slots (8 bytes of payload) a region, a multiple of 32, at most 2^20 */
   uint32_t chunk_bytes;      /* bytes of a chunk of the simple protocol, a multiple of 16, at most 64 MiB */
+  uint32_t packets;          /* packets (16 bytes of payload) of the sentinel a region, at most 2^20 */
+  uint32_t reserved;         /* 0 */
 } nearlightConfig_t;
 
 #define NEARLIGHT_CONFIG_INITIALIZER \
-  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0 }
+  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* All CPU ranks of a group in this process: comms[i] becomes rank i of `nranks` (1 to 8). Each is then used
  * by a thread of its own. Any thread; waits at most config->create_timeout_ms. `config` may be NULL.
@@ -314,6 +316,16 @@ NEARLIGHT_API nearlightResult_t nearlightRedOpDestroy(nearlightRedOp_t op, nearl
 NEARLIGHT_API nearlightResult_t nearlightAllReduce(const void* send, void* recv, size_t count,
                                                    nearlightDataType_t type, nearlightRedOp_t op,
                                                    nearlightComm_t comm, struct CUstream_st* stream);
+
+/* No rank goes through before all ranks have come to theirs, and what a rank did before it is seen by all
+ * after it. GPU ranks: enqueued on `stream` like an AllReduce, can be captured; the host does not wait. CPU
+ * ranks: `stream` must be NULL, and all have come when the call returns.
+ *
+ * Collective. One thread at a time for each communicator.
+ * Errors: nearlightInvalidArgument (no live communicator; the stream is another GPU's), nearlightInvalidUsage
+ * (another thread is in a call; in check mode: the other ranks call something else), and, once the
+ * communicator has failed, that failure. */
+NEARLIGHT_API nearlightResult_t nearlightBarrier(nearlightComm_t comm, struct CUstream_st* stream);
 
 #ifdef __cplusplus
 } /* extern "C" */

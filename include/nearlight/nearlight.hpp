@@ -91,7 +91,7 @@ struct Config {
   std::chrono::milliseconds timeout{0};         // of one wait
   std::chrono::milliseconds create_timeout{0};  // of creation
   std::optional<bool> check;                    // check mode
-  std::uint32_t regions = 0, slots = 0, chunk_bytes = 0;
+  std::uint32_t regions = 0, slots = 0, chunk_bytes = 0, packets = 0;
 
   nearlightConfig_t to_c() const {
     nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
@@ -101,6 +101,7 @@ struct Config {
     config.regions = regions;
     config.slots = slots;
     config.chunk_bytes = chunk_bytes;
+    config.packets = packets;
     return config;
   }
 };
@@ -279,6 +280,9 @@ class Communicator {
                   Stream stream = nullptr) {
     reduce(send, recv, count, type, op.handle(), stream);
   }
+
+  // No rank goes through before all have come; see nearlightBarrier.
+  void barrier(Stream stream = nullptr) { detail::check(nearlightBarrier(comm_, stream)); }
 
   // The operator "multiply this rank's input by *factor, then sum" for elements of `type`. `factor` points to
   // one of them, on the host, and is read at once.

@@ -1,6 +1,8 @@
 // The algorithms and protocols there are, by name.
 #pragma once
 
+#include <cstdint>
+
 #include "base/types.hpp"
 
 namespace nearlight::algorithm {
@@ -35,6 +37,9 @@ constexpr bool has_own_code(DataType type, ReduceOp op) {
 // The same in words, for error texts and help.
 inline constexpr const char* kOwnCode =
     "float, bfloat16, int32 and half with sum, float, bfloat16 and int32 with max";
+
+// Packs of LL that a thread holds at most where the type and operator have code of their own; else one.
+constexpr std::uint32_t max_held(int nranks) { return nranks <= 2 ? 4 : nranks <= 4 ? 2 : 1; }
 
 const char* name_of(Algorithm algorithm);
 const char* name_of(Protocol protocol);

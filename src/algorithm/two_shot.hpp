@@ -195,12 +195,12 @@ NL_FN void two_shot(SessionT& session, Share share, const In& input, const Out& 
       if (slot == lane) hooks.at(DelayPoint::after_arrival);
       const Unit result =
           Units::template reduce<kMax>(math, Units::load(input, own.begin + slot), got, rank, nranks);
-      NL_UNROLL
-      for (int hop = 1; hop < kMax; ++hop) {
-        if (hop >= nranks) break;
+      // Loops rather than as many copies as there may be ranks: the registers are taken by the contributions.
+      NL_NO_UNROLL
+      for (int hop = 1; hop < nranks; ++hop)
         Units::send(view, protocol::rank_after(hop, view), half + slot, result, epoch);
-      }
       Units::store(output, own.begin + slot, result);
+      NL_NO_UNROLL
       for (int hop = 1; hop < nranks; ++hop) Units::reset(view, protocol::rank_after(hop, view), slot, epoch);
     }
 

@@ -56,6 +56,11 @@ Result<runtime::Options> to_options(const nearlightConfig_t* config) {
   options.regions = mine.regions;
   options.slots = mine.slots;
   options.chunk_bytes = mine.chunk_bytes;
+  options.packets = mine.packets;
+  if (mine.reserved != 0) {
+    return failure(Code::unsupported, "config->reserved is %u, which this version does not know",
+                   mine.reserved);
+  }
   return options;
 }
 

@@ -32,6 +32,15 @@ nearlightResult_t nearlightAllReduce(const void* send, void* recv, size_t count,
   });
 }
 
+nearlightResult_t nearlightBarrier(nearlightComm_t comm, struct CUstream_st* stream) {
+  return guarded(__func__, [=](Where& where) -> Status {
+    const Call call(comm);
+    if (!call) return call.status();
+    where.rank = call.rank();
+    return call->barrier(stream);
+  });
+}
+
 nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t collective, size_t count,
                                    nearlightDataType_t type, nearlightRedOp_t op, nearlightRoute_t* route) {
   return guarded(__func__, [=](Where&) -> Status {

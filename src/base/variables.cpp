@@ -119,10 +119,13 @@ std::optional<std::string> read(const Text& variable) {
 std::vector<Row> all() {
   std::vector<Row> rows = {
       {kCheck.name, "0 or 1", kCheck.unset ? "1" : "0", kCheck.meaning, Reader::library},
+      row_of(kDebug),
+      row_of(kForcePath),
       row_of(kKey),
       row_of(kNcclLib),
       row_of(kNranks),
       row_of(kRank),
+      row_of(kRouteTable),
       {kTimeoutMs.name, takes(kTimeoutMs.lowest, kTimeoutMs.highest, kTimeoutMs.unit),
        number(kTimeoutMs.unset), kTimeoutMs.meaning, Reader::library},
   };

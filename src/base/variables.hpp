@@ -51,6 +51,14 @@ inline constexpr Switch kCheck{
     "its "
     "stream, and CPU ranks compare each call with all other ranks before they start. Slower; for finding "
     "mistakes. The same on all ranks."};
+inline constexpr Text kDebug{"NEARLIGHT_DEBUG", "route", "nothing",
+                             "What to tell on stderr. route: the route of calls and why, by rank 0, once for "
+                             "each type, operator and power of two of the bytes."};
+inline constexpr Text kForcePath{"NEARLIGHT_FORCE_PATH", "ll, simple, sentinel or two_shot",
+                                 "the route chooses",
+                                 "The path of all calls that can take it: one-shot by a protocol (sentinel: "
+                                 "not integers), or two-shot (what is cut into parts for all ranks), "
+                                 "whatever is faster. The same on all ranks."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",
                            "The key by which processes of this host that are one group find each other, "
@@ -65,6 +73,10 @@ inline constexpr OptionalInteger kRank{
 inline constexpr Text kNcclLib{
     "NEARLIGHT_NCCL_LIB", "a path", "the copy that is loaded, else libnccl.so.2 as the system finds it",
     "The NCCL to use. Needed where several copies are loaded: it says which of them."};
+inline constexpr Text kRouteTable{
+    "NEARLIGHT_ROUTE_TABLE", "a path", "the table that is shipped",
+    "A file with the limits by which routes are chosen, as `nearlight tune` writes it, for groups of the "
+    "number of ranks that it names. One for another GPU or backend is an error. The same on all ranks."};
 inline constexpr Integer kTimeoutMs{
     "NEARLIGHT_TIMEOUT_MS",
     1,

@@ -2,12 +2,18 @@
 
 #include <algorithm>
 
+#include "route/because.hpp"
+
 namespace nearlight::route {
 
 namespace {
 
 constexpr std::size_t kPackBytes = 8;
 constexpr std::size_t kPacketBytes = 16;
+
+const Table& table_of(const Facts& facts) {
+  return facts.table != nullptr ? *facts.table : facts.gpu ? kH200Table : kCpuTable;
+}
 
 std::size_t bytes_of(const Facts& facts) { return facts.count * size_of(facts.type); }
 
@@ -19,15 +25,16 @@ std::uint32_t up_to(std::size_t wanted, std::uint32_t limit) {
 
 Route on_cpu(const Facts& facts) {
   Route route;
-  const bool small = bytes_of(facts) <= kHostLlLimitBytes;
+  const bool small = bytes_of(facts) <= table_of(facts).ll_limit_bytes;
   route.protocol = small ? Protocol::ll : Protocol::simple;
-  route.reason =
-      small ? "CPU, small: the flag travels with the data" : "CPU, large: plain copies, one flag a chunk";
+  route.reason = small ? because<"CPU, small: the flag travels with the data">(table_of(facts))
+                       : because<"CPU, large: plain copies, one flag a chunk">(table_of(facts));
   return route;
 }
 
-// CTAs of all but the largest messages: half the SMs of a large GPU, the rest is the caller's.
-std::uint32_t few_regions(const Facts& facts) { return std::min(facts.regions, kGpuFewCtas); }
+std::uint32_t few_regions(const Facts& facts) {
+  return std::min(facts.regions, static_cast<std::uint32_t>(table_of(facts).few_ctas));
+}
 
 Route ll_on_gpu(const Facts& facts) {
   Route route;
@@ -36,19 +43,20 @@ Route ll_on_gpu(const Facts& facts) {
   const std::size_t packs = ceil_div(bytes_of(facts), kPackBytes);
   // Measured on 2 x H200 in graphs: one warp for what fits it, then 128 threads a CTA (a few per cent faster
   // than one warp a CTA up to 8 KiB, the same beyond), and large CTAs once there are no more to add.
-  const std::uint32_t threads = packs <= 32 ? 32 : packs <= 8192 ? 128 : 512;
+  const Table& table = table_of(facts);
+  const auto threads = static_cast<std::uint32_t>(packs <= 32     ? 32
+                                                  : packs <= 8192 ? table.ll_threads
+                                                                  : table.ll_large_threads);
   route.threads = std::min(threads, std::max(32u, facts.slots / 32 * 32));
   route.held = 1;
-  const std::uint32_t most = !algorithm::has_own_code(facts.type, facts.op) ? 1
-                             : facts.nranks <= 2                            ? 4
-                             : facts.nranks <= 4                            ? 2
-                                                                            : 1;
+  const std::uint32_t most =
+      algorithm::has_own_code(facts.type, facts.op) ? algorithm::max_held(facts.nranks) : 1;
   while (route.held < most && std::size_t{route.threads} * route.held * regions < packs &&
          route.threads * route.held * 2 <= facts.slots) {
     route.held *= 2;
   }
   route.grid = up_to(ceil_div(packs, std::size_t{route.threads} * route.held), regions);
-  route.reason = "GPU, small: the flag travels with the data, no fence";
+  route.reason = because<"GPU, small: the flag travels with the data, no fence">(table_of(facts));
   return route;
 }
 
@@ -64,7 +72,7 @@ Route sentinel_on_gpu(const Facts& facts) {
   const std::size_t packets = ceil_div(bytes_of(facts), kPacketBytes);
   // A packet a thread, in CTAs as small as the regions allow. More CTAs than few for what those could not
   // hold in registers: on 2 x H200 4 MiB take 64 CTAs 14.7, 128 CTAs 14.0 us.
-  const bool large = packets > std::size_t{kGpuFewCtas} * 512 * 4;
+  const bool large = packets > table_of(facts).few_ctas * 512 * 4;
   const std::uint32_t regions = large ? facts.regions : few_regions(facts);
   route.threads = packets <= 32 ? 32 : 128;
   while (route.threads < 512 && std::size_t{route.threads} * regions < packets) route.threads *= 2;
@@ -77,17 +85,17 @@ Route sentinel_on_gpu(const Facts& facts) {
     }
   }
   route.grid = up_to(ceil_div(packets, std::size_t{route.threads} * route.held), regions);
-  route.reason = "GPU, middle: full payload that is its own arrival, no flag and no fence";
+  route.reason =
+      because<"GPU, middle: full payload that is its own arrival, no flag and no fence">(table_of(facts));
   return route;
 }
 
 Route simple_on_gpu(const Facts& facts) {
   Route route;
   route.protocol = Protocol::simple;
-  route.threads = 512;
-  // At least 8 KiB a CTA: below that a flag costs more than the bytes it covers.
-  route.grid = up_to(ceil_div(bytes_of(facts), std::size_t{8192}), few_regions(facts));
-  route.reason = "GPU, large: full payload, one release flag a chunk";
+  route.threads = static_cast<std::uint32_t>(table_of(facts).simple_threads);
+  route.grid = up_to(ceil_div(bytes_of(facts), table_of(facts).simple_cta_bytes), few_regions(facts));
+  route.reason = because<"GPU, large: full payload, one release flag a chunk">(table_of(facts));
   return route;
 }
 
@@ -109,14 +117,14 @@ Route two_shot(const Facts& facts, Protocol protocol) {
   if (facts.gpu) {
     // One unit in flight a thread.
     const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
-    const bool large = units > std::size_t{kGpuFewCtas} * 512 * 4;
+    const bool large = units > table_of(facts).few_ctas * 512 * 4;
     route.threads = std::min<std::uint32_t>(route.threads, slots_of(facts, protocol) / 32 * 32);
     route.grid = up_to(ceil_div(units, route.threads), large ? facts.regions : few_regions(facts));
     route.held = 1;
   }
   route.algorithm = Algorithm::two_shot;
   route.protocol = protocol;
-  route.reason = "more than two ranks: each reduces its part, so that less is sent";
+  route.reason = because<"more than two ranks: each reduces its part, so that less is sent">(table_of(facts));
   return route;
 }
 
@@ -125,14 +133,31 @@ bool two_shot_pays(const Facts& facts, Protocol protocol) {
   const auto n = static_cast<std::size_t>(facts.nranks);
   if (n < 3 || !two_shot_fits(facts, protocol)) return false;
   // One-shot sends (n-1) M, two-shot 2 (n-1)/n M; with LL twice that.
-  const std::size_t first = kGpuTwoShotGainBytes * n / ((n - 1) * (n - 2));
+  const Table& table = table_of(facts);
+  const std::size_t first = table.two_shot_gain_bytes * n / ((n - 1) * (n - 2));
   const std::size_t round =
       std::size_t{few_regions(facts)} * (slots_of(facts, protocol) / 2) * n * unit_bytes(protocol);
   const std::size_t bytes = bytes_of(facts);
   // Simple, LL's successor, sends (n-1) M: from four ranks on no less than two-shot with LL.
   if (protocol == Protocol::ll) return n >= 4 && bytes >= first / 2 && bytes <= round;
   const bool own = facts.op == ReduceOp::sum && algorithm::has_own_code(facts.type, facts.op);
-  return bytes >= first && bytes <= (own ? kGpuSentinelLimitBytes : kGpuSentinelAnyLimitBytes);
+  return bytes >= first && bytes <= (own ? table.sentinel_limit_bytes : table.sentinel_any_limit_bytes);
+}
+
+Route with_protocol(const Facts& facts, Protocol protocol, const char* reason) {
+  Route route = !facts.gpu                       ? on_cpu(facts)
+                : protocol == Protocol::ll       ? ll_on_gpu(facts)
+                : protocol == Protocol::sentinel ? sentinel_on_gpu(facts)
+                                                 : simple_on_gpu(facts);
+  route.protocol = protocol;
+  route.reason = reason;
+  return route;
+}
+
+// Whether this call can take it: there are calls without packets.
+bool can_take(const Facts& facts, Protocol protocol) {
+  return algorithm::carries(protocol, facts.type) &&
+         (protocol != Protocol::sentinel || sentinel_round(facts) > 0);
 }
 
 }  // namespace
@@ -150,22 +175,30 @@ Route all_reduce(const Facts& facts) {
                                                     : "one rank: the result is its input";
     return route;
   }
-  if (!facts.gpu) return on_cpu(facts);
-  if (facts.two_shot) {
-    const Protocol protocol = algorithm::has_sentinel(facts.type) ? Protocol::sentinel : Protocol::ll;
-    if (two_shot_pays(facts, protocol)) return two_shot(facts, protocol);
+  const Protocol of_two_shot = algorithm::has_sentinel(facts.type) ? Protocol::sentinel : Protocol::ll;
+  if (facts.forced.two_shot && facts.two_shot && two_shot_fits(facts, of_two_shot)) {
+    Route route = two_shot(facts, of_two_shot);
+    route.reason = "NEARLIGHT_FORCE_PATH asks for this algorithm";
+    return route;
   }
+  if (facts.forced.protocol && can_take(facts, *facts.forced.protocol)) {
+    return with_protocol(facts, *facts.forced.protocol, "NEARLIGHT_FORCE_PATH asks for this protocol");
+  }
+  if (!facts.gpu) return on_cpu(facts);
+  if (facts.two_shot && two_shot_pays(facts, of_two_shot)) return two_shot(facts, of_two_shot);
   // Divided rather than multiplied: the bytes times the other ranks may be more than a size can say.
   const auto others = static_cast<std::size_t>(facts.nranks - 1);
   const std::size_t bytes = bytes_of(facts);
   // Code that takes its operator at run time has one packet a thread in flight.
   const bool own = facts.op == ReduceOp::sum && algorithm::has_own_code(facts.type, facts.op);
-  const std::size_t limit = own ? kGpuSentinelLimitBytes : kGpuSentinelAnyLimitBytes;
-  if (algorithm::has_sentinel(facts.type) && bytes >= kGpuSentinelFirstBytes / others &&
+  const Table& table = table_of(facts);
+  const std::size_t limit = own ? table.sentinel_limit_bytes : table.sentinel_any_limit_bytes;
+  const std::size_t first = own ? table.sentinel_first_bytes : table.sentinel_any_first_bytes;
+  if (algorithm::has_sentinel(facts.type) && bytes >= first / others &&
       bytes <= std::min(limit / others, sentinel_round(facts))) {
     return sentinel_on_gpu(facts);
   }
-  return bytes <= kGpuLlLimitBytes / others ? ll_on_gpu(facts) : simple_on_gpu(facts);
+  return bytes <= table.ll_limit_bytes / others ? ll_on_gpu(facts) : simple_on_gpu(facts);
 }
 
 Result<Route> forced(const Facts& facts, Protocol protocol) {
@@ -173,13 +206,7 @@ Result<Route> forced(const Facts& facts, Protocol protocol) {
     return failure(Code::invalid_argument, "protocol: %s takes a type with NaNs, and %s has none",
                    name_of(protocol), name_of(facts.type));
   }
-  Route route = !facts.gpu                       ? on_cpu(facts)
-                : protocol == Protocol::ll       ? ll_on_gpu(facts)
-                : protocol == Protocol::sentinel ? sentinel_on_gpu(facts)
-                                                 : simple_on_gpu(facts);
-  route.protocol = protocol;
-  route.reason = "the caller asked for this protocol";
-  return route;
+  return with_protocol(facts, protocol, "the caller asked for this protocol");
 }
 
 Result<Route> forced_two_shot(const Facts& facts, Protocol protocol) {

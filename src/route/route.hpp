@@ -3,15 +3,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "algorithm/kinds.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
+#include "route/table.hpp"
 
 namespace nearlight::route {
 
 using algorithm::Algorithm;
 using algorithm::Protocol;
+
+// What NEARLIGHT_FORCE_PATH asks of all calls that can do so: one-shot by a protocol, or two-shot by the
+// protocol that the type takes.
+struct Forced {
+  bool two_shot = false;
+  std::optional<Protocol> protocol;
+};
 
 // Equal on all ranks. Pointers are not among them: alignment and in-place are one rank's own.
 struct Facts {
@@ -20,11 +29,13 @@ struct Facts {
   std::size_t count = 0;
   DataType type = DataType::f32;
   ReduceOp op = ReduceOp::sum;
-  std::uint32_t regions = 1;  // the largest grid
-  std::uint32_t slots = 1;    // LL slots a region
-  std::uint32_t cells = 1;    // 16-byte cells of a simple chunk
-  std::uint32_t packets = 0;  // 16-byte packets of a sentinel round
-  bool two_shot = true;       // whether there is code of it for this call
+  std::uint32_t regions = 1;     // the largest grid
+  std::uint32_t slots = 1;       // LL slots a region
+  std::uint32_t cells = 1;       // 16-byte cells of a simple chunk
+  std::uint32_t packets = 0;     // 16-byte packets of a sentinel round
+  bool two_shot = true;          // whether there is code of it for this call
+  const Table* table = nullptr;  // null: kH200Table, kCpuTable
+  Forced forced{};
 };
 
 struct Route {
@@ -35,19 +46,6 @@ struct Route {
   std::uint32_t held = 0;     // packs (LL) or packets (sentinel) a thread holds in registers
   const char* reason = "";    // one line for a person; static storage
 };
-
-// Up to these sizes LL is taken: measured crossovers, see docs/dev/lab.md.
-inline constexpr std::size_t kHostLlLimitBytes = 32;         // of the message
-inline constexpr std::size_t kGpuLlLimitBytes = 512 * 1024;  // sent by one rank: message times other ranks
-// Likewise: from here on, to the first of the next limit and one round, packets without flags, for types that
-// have them.
-inline constexpr std::size_t kGpuSentinelFirstBytes = 16 * 1024;
-inline constexpr std::size_t kGpuSentinelLimitBytes = 8 * 1024 * 1024;
-inline constexpr std::size_t kGpuSentinelAnyLimitBytes = 2 * 1024 * 1024;  // operator at run time
-inline constexpr std::uint32_t kGpuFewCtas = 64;
-// What a rank sends less by two-shot, in bytes, must be more than the second way costs: 0.85 us at 340 GB/s,
-// both measured between two GPUs. Where the two meet has not been measured, for want of more GPUs.
-inline constexpr std::size_t kGpuTwoShotGainBytes = 288 * 1024;
 
 Route all_reduce(const Facts& facts);
 // Whether two-shot can cut the message so that every rank owns something of every round.

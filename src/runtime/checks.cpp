@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include <nearlight/detail/protocol/region.hpp>
 #include "base/variables.hpp"
@@ -84,12 +85,14 @@ Result<bool> effective_check(const Options& options) {
   return variables::read(variables::kCheck);
 }
 
-Result<Settings> settings_of(const Options& options) {
+Result<Settings> settings_of(const Options& options, const route::Target* target) {
   NL_TRY(fault_points::pass(fault_points::kSettings));
   NL_TRY_ASSIGN(const auto timeout, effective_timeout(options));
   NL_TRY_ASSIGN(const bool check, effective_check(options));
   NL_TRY(check_options(options));
-  return Settings{timeout, check};
+  NL_TRY_ASSIGN(const Steering steering,
+                read_steering(target != nullptr ? *target : route::Target(), target != nullptr));
+  return Settings{timeout, check, steering};
 }
 
 Status check_options(const Options& options) {
@@ -101,8 +104,9 @@ Status check_options(const Options& options) {
   }
   if (options.slots > 1u << 20)
     return failure(Code::invalid_argument, "slots: %u is more than 1048576", options.slots);
-  if (options.packets > 1u << 20)
-    return failure(Code::invalid_argument, "packets: %u is more than 1048576", options.packets);
+  if (options.packets > route::kMostPackets)
+    return failure(Code::invalid_argument, "packets: %u is more than %u", options.packets,
+                   route::kMostPackets);
   if (options.slots % 32 != 0)
     return failure(Code::invalid_argument, "slots: %u is not a multiple of 32", options.slots);
   if (options.regions > 1024)
@@ -127,6 +131,7 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
   struct Field {
     const char* name;
     std::uint64_t value;
+    std::string (*in_words)(std::uint64_t) = [](std::uint64_t number) { return std::to_string(number); };
   };
   const Field fields[] = {
       {"timeout (ms)", static_cast<std::uint64_t>(
@@ -138,6 +143,8 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"packets", options.packets},
       {"initial_epoch", options.initial_epoch},
       {"heap_offset", options.heap_offset},
+      {variables::kForcePath.name, number_of(settings.steering.forced), forced_in_words},
+      {variables::kRouteTable.name, number_of(settings.steering.table), table_in_words},
   };
   constexpr std::size_t kFields = std::size(fields);
   struct Values {
@@ -149,8 +156,9 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
     for (std::size_t i = 0; i < kFields; ++i) {
       if (all[rank].value[i] != all[0].value[i]) {
         return failure(Code::invalid_usage,
-                       "options differ between ranks: %s is %" PRIu64 " on rank 0, %" PRIu64 " on rank %zu",
-                       fields[i].name, all[0].value[i], all[rank].value[i], rank);
+                       "options differ between ranks: %s is %s on rank 0, %s on rank %zu", fields[i].name,
+                       fields[i].in_words(all[0].value[i]).c_str(),
+                       fields[i].in_words(all[rank].value[i]).c_str(), rank);
       }
     }
   }
@@ -174,12 +182,13 @@ Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
   if (!timed_out && !aborted_by.ok()) {
     fault.status = aborted_by;
   } else if (timed_out) {
-    fault.status =
-        failure(Code::timeout,
-                "%s on rank %d: nothing from rank %d within %.0f ms (epoch %u, region %u, slot %u: expected "
-                "flag %u, saw %u)",
-                collective, record.rank, record.peer, ms, record.epoch, record.region, record.slot,
-                record.expected, record.seen);
+    // What there is instead: of an epoch before, or never written, or (the sentinel) without a number.
+    const std::string instead =
+        record.seen == 0 ? "nothing is there" : "of epoch " + std::to_string(record.seen) + " still";
+    fault.status = failure(
+        Code::timeout,
+        "%s on rank %d: nothing from rank %d within %.0f ms (epoch %u, region %u, slot %u: %s)", collective,
+        record.rank, record.peer, ms, record.epoch, record.region, record.slot, instead.c_str());
   } else {
     fault.status = failure(Code::aborted, "%s on rank %d was aborted while it waited for rank %d (epoch %u)",
                            collective, record.rank, record.peer, record.epoch);

@@ -9,6 +9,7 @@
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/steering.hpp"
 
 namespace nearlight::runtime {
 
@@ -30,8 +31,10 @@ Result<bool> effective_check(const Options& options);
 struct Settings {
   std::chrono::nanoseconds timeout{};
   bool check = false;
+  Steering steering;
 };
-Result<Settings> settings_of(const Options& options);
+// `target`: what a route table must be for; null where this rank does not know, and then reads none.
+Result<Settings> settings_of(const Options& options, const route::Target* target);
 
 // All ranks must have come with the same options and number of ranks; names the first field that differs, and
 // the rank.

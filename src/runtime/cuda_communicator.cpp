@@ -22,6 +22,7 @@ struct Place {
   int device;
   int sms;
   char uuid[16];
+  char name[256];
 };
 
 struct Sizes {
@@ -37,8 +38,10 @@ Result<Place> look_at(int device) {
   }
   cudaDeviceProp properties{};
   NL_TRY_CUDA(cudaGetDeviceProperties(&properties, device));
-  Place place{device, properties.multiProcessorCount, {}};
+  Place place{device, properties.multiProcessorCount, {}, {}};
   std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), place.uuid);
+  std::copy(std::begin(properties.name), std::end(properties.name), place.name);
+  place.name[sizeof place.name - 1] = '\0';
   return place;
 }
 
@@ -66,8 +69,17 @@ Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone) {
   return most;
 }
 
+// The GPU that all ranks have, else "".
+std::string common_gpu(const std::vector<Place>& places) {
+  const std::string name = places[0].name;
+  const bool all =
+      std::all_of(places.begin(), places.end(), [&name](const Place& place) { return name == place.name; });
+  return all ? name : "";
+}
+
 // Sizes that the caller did not give, the same on all ranks because they follow from what all ranks know.
-Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu) {
+Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu,
+                   const route::Table& table) {
   int sms = places[0].sms;
   for (const Place& place : places) sms = std::min(sms, place.sms);
   Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets};
@@ -80,13 +92,8 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
   }
   const auto nranks = static_cast<std::uint32_t>(places.size());
   if (sizes.slots == 0)
-    sizes.slots = algorithm::cuda::kMaxThreads * algorithm::cuda::max_held(static_cast<int>(nranks));
-  if (sizes.packets == 0) {
-    // What the route gives to the sentinel, in one round.
-    const std::size_t all = route::kGpuSentinelLimitBytes / 16 / sizes.regions;
-    const std::size_t each = nranks <= 2 ? all : all * 2 / nranks;  // two-shot: two halves for a part each
-    sizes.packets = std::max(512u, static_cast<std::uint32_t>(each + 511) / 512 * 512);
-  }
+    sizes.slots = algorithm::cuda::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
+  if (sizes.packets == 0) sizes.packets = route::packets_for(table, static_cast<int>(nranks), sizes.regions);
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
 }
@@ -103,13 +110,17 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   if (nranks < 1 || nranks > protocol::kMaxRanks) {
     return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
   }
-  const auto settings = settings_of(options);
   const auto place = look_at(device);
+  const route::Target own{true, place.ok() ? place->name : "", nranks};
+  const auto settings = settings_of(options, place.ok() ? &own : nullptr);
   NL_TRY(agree(*exchange, settings.ok() ? place.status() : settings.status(), deadline));
   NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
   NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
   NL_TRY_ASSIGN(const int per_gpu, ranks_per_gpu(places, one_rank_per_gpu));
-  const Sizes sizes = choose_sizes(options, places, per_gpu);
+  const Steering& steering = settings.value().steering;
+  const route::Target target{true, common_gpu(places), nranks};
+  const route::Table table = steering.table.value_or(route::shipped_table(target));
+  const Sizes sizes = choose_sizes(options, places, per_gpu, table);
 
   const DeviceGuard guard(device);
   std::unique_ptr<CudaCommunicator> comm(new CudaCommunicator);
@@ -119,6 +130,10 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets};
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
+  comm->table_ = table;
+  comm->forced_ = steering.forced;
+  comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);
+  comm->route_log_.begin(table, target, steering.left_aside);
   comm->arguments_ = CudaArguments(device, settings.value().check);
 
   auto prepare = [&]() -> Status {
@@ -171,7 +186,8 @@ CudaCommunicator::~CudaCommunicator() {
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {true, nranks(), count, type, op, regions_, layout_.slots, layout_.cells, layout_.packets};
+  return {true,          nranks(),      count,           type, op,      regions_,
+          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -297,6 +313,10 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
                        cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
   }
   NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op.op, options, false));
+  if (route_log_.on()) {
+    NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
+    route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
+  }
   NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
   return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream), capturing);
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <nearlight/detail/protocol/region.hpp>
@@ -15,6 +16,7 @@
 #include "runtime/cuda_control.hpp"
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
+#include "runtime/route_log.hpp"
 
 namespace nearlight::runtime {
 
@@ -81,6 +83,9 @@ class CudaCommunicator final : public Communicator {
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
   CudaArguments arguments_;
+  route::Table table_;
+  route::Forced forced_;  // NEARLIGHT_FORCE_PATH
+  RouteLog route_log_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;

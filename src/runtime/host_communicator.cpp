@@ -39,7 +39,8 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
                                                                const Options& options) {
   const Deadline deadline = create_deadline(options);
   NL_TRY(check_group(exchange));
-  const auto settings = settings_of(options);
+  const route::Target target{false, "", exchange.nranks()};
+  const auto settings = settings_of(options, &target);
   NL_TRY(agree(exchange, settings.status(), deadline));
   NL_TRY(check_options_agree(exchange, options, *settings, deadline));
 
@@ -48,6 +49,10 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->exchange_ = &exchange;
   comm->timeout_ = settings->timeout;
   comm->check_ = settings->check;
+  comm->table_ = settings->steering.table.value_or(route::shipped_table(target));
+  comm->forced_ = settings->steering.forced;
+  comm->route_log_ = RouteLog(settings->steering.log && exchange.rank() == 0);
+  comm->route_log_.begin(comm->table_, target, settings->steering.left_aside);
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
@@ -76,7 +81,8 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
 }
 
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {false, nranks(), count, type, op, 1, layout_.slots, layout_.cells, layout_.packets};
+  return {false,         nranks(),      count,           type, op,      1,
+          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
 }
 
 route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -113,6 +119,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
     if (recv != send) std::memcpy(recv, send, count * size_of(type));
     return {};
   }
+  route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   algorithm::host::AllReduceCall call{
       .region = heap_->view().base + heap_offset_,
       .stride = heap_->view().stride,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "algorithm/host/all_reduce.hpp"
 #include "memory/heap.hpp"
@@ -12,6 +13,7 @@
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/peer_watch.hpp"
+#include "runtime/route_log.hpp"
 
 namespace nearlight::runtime {
 
@@ -57,6 +59,9 @@ class HostCommunicator final : public Communicator {
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
   bool check_ = false;
+  route::Table table_;
+  route::Forced forced_;  // NEARLIGHT_FORCE_PATH
+  RouteLog route_log_;
   std::uint64_t calls_ = 0;  // that were compared
   protocol::RegionState<exec::HostSpace> state_{};
   // What a wait looks at and writes; atomics by atomic_ref, see protocol::Control.

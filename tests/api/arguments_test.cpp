@@ -177,7 +177,7 @@ TEST(ApiArguments, Configuration) {
     expect_error(nearlightCommCreateHostGroup(comms, 2, &config), nearlightInvalidArgument, {named});
   };
   refused("config->size", [](auto& c) { c.size = 0; });
-  refused("config->size", [](auto& c) { c.size = sizeof(nearlightConfig_t) - 1; });
+  refused("config->size", [](auto& c) { c.size = offsetof(nearlightConfig_t, packets) - 1; });
   refused("config->size", [](auto& c) { c.size = kHuge; });
   refused("config->timeout_ms", [](auto& c) { c.timeout_ms = -1; });
   refused("timeout", [](auto& c) { c.timeout_ms = std::numeric_limits<std::int64_t>::max(); });
@@ -192,8 +192,23 @@ TEST(ApiArguments, Configuration) {
   refused("regions", [](auto& c) { c.regions = 1025; });
   refused("slots", [](auto& c) { c.slots = 33; });
   refused("chunk_bytes", [](auto& c) { c.chunk_bytes = 24; });
+  refused("packets", [](auto& c) { c.packets = (1u << 20) + 1; });
+  nearlightConfig_t later = NEARLIGHT_CONFIG_INITIALIZER;
+  later.reserved = 1;
+  expect_error(nearlightCommCreateHostGroup(comms, 2, &later), nearlightUnsupported, {"config->reserved"});
   EXPECT_EQ(comms[0], fake_handle(77));
   EXPECT_EQ(comms[1], fake_handle(78));
+}
+
+// A program that was built before there were packets.
+TEST(ApiArguments, AnEarlierConfiguration) {
+  nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
+  config.size = offsetof(nearlightConfig_t, packets);
+  config.packets = ~0u;  // what lies behind it is another thing's
+  config.reserved = ~0u;
+  nearlightComm_t comms[2] = {};
+  ASSERT_EQ(nearlightCommCreateHostGroup(comms, 2, &config), nearlightSuccess) << nearlightGetLastError();
+  for (const nearlightComm_t comm : comms) EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
 }
 
 TEST(ApiArguments, Explain) {

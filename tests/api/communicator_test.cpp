@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <string>
 
 #include "tests/api/api_support.hpp"
 #include "tests/support/ranks.hpp"
@@ -167,6 +169,35 @@ TEST(ApiCommunicator, ExplainsItsRoute) {
   EXPECT_STRNE(small.reason, "");
   EXPECT_STRNE(small.reason, large.reason);
   EXPECT_EQ(small.grid, 1u);
+}
+
+// The reason is a program's way to see what its environment has done.
+TEST(ApiCommunicator, ExplainsAForcedRoute) {
+  ::setenv("NEARLIGHT_FORCE_PATH", "sentinel", 1);
+  const HostGroup group(2);
+  ::unsetenv("NEARLIGHT_FORCE_PATH");
+  nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
+  ASSERT_EQ(
+      nearlightExplain(group[0], nearlightCollectiveAllReduce, 2, nearlightFloat32, nearlightSum, &route),
+      nearlightSuccess);
+  EXPECT_STREQ(route.protocol, "sentinel");
+  EXPECT_NE(std::strstr(route.reason, "NEARLIGHT_FORCE_PATH"), nullptr) << route.reason;
+  ASSERT_EQ(nearlightExplain(group[0], nearlightCollectiveAllReduce, 2, nearlightInt32, nearlightSum, &route),
+            nearlightSuccess);
+  EXPECT_STREQ(route.protocol, "ll");
+  EXPECT_EQ(std::strstr(route.reason, "NEARLIGHT_FORCE_PATH"), nullptr) << route.reason;
+}
+
+TEST(ApiCommunicator, ABadForcedRouteIsNamed) {
+  ::setenv("NEARLIGHT_FORCE_PATH", "fast", 1);
+  nearlightComm_t comms[2] = {nullptr, nullptr};
+  const nearlightResult_t result = nearlightCommCreateHostGroup(comms, 2, nullptr);
+  ::unsetenv("NEARLIGHT_FORCE_PATH");
+  EXPECT_EQ(result, nearlightInvalidArgument);
+  const std::string text = nearlightGetLastError();
+  EXPECT_NE(text.find("NEARLIGHT_FORCE_PATH is \"fast\"; it takes one of ll, simple, sentinel, two_shot"),
+            std::string::npos)
+      << text;
 }
 
 // What a program that was compiled with another header passes: it gets what its struct has room for.

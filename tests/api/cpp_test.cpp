@@ -52,6 +52,69 @@ TEST(Cpp, AllReduceOfAHostGroup) {
   for (auto& thread : threads) thread.join();
 }
 
+// Many rounds, through every entry: out of place, in place, by an operator of the program's own.
+TEST(Cpp, MessagesLargerThanTheScratch) {
+  auto comms = nearlight::Communicator::host_group(2, patient());
+  const std::size_t count = comms[0].info().scratch_bytes / sizeof(float) * 2 + 3;
+  std::vector<std::thread> threads;
+  for (auto& comm : comms) {
+    threads.emplace_back([&comm, count] {
+      const auto given = [&](std::size_t i) {
+        return static_cast<float>((i + static_cast<std::size_t>(comm.rank())) % 1000);
+      };
+      const auto sum = [&](std::size_t i) { return static_cast<float>(i % 1000 + (i + 1) % 1000); };
+      std::vector<float> send(count), recv(count, -1.0f);
+      for (std::size_t i = 0; i < count; ++i) send[i] = given(i);
+      const auto expect = [&](const std::vector<float>& result, float factor) {
+        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(result[i], factor * sum(i)) << i;
+      };
+      comm.all_reduce(send.data(), recv.data(), count, nearlight::f32, nearlight::sum);
+      expect(recv, 1.0f);
+      const float two = 2.0f;
+      const nearlight::Operator twice = comm.premul_sum(nearlight::f32, &two);
+      comm.all_reduce(send.data(), recv.data(), count, nearlight::f32, twice);
+      expect(recv, 2.0f);
+      comm.all_reduce(send.data(), send.data(), count, nearlight::f32, nearlight::sum);
+      expect(send, 1.0f);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+// Nobody is through before the last has come, and what that one wrote is seen.
+TEST(Cpp, Barrier) {
+  auto comms = nearlight::Communicator::host_group(3, patient());
+  std::vector<int> come(3, 0);
+  std::vector<std::thread> threads;
+  for (auto& comm : comms) {
+    threads.emplace_back([&comm, &come] {
+      for (int round = 1; round <= 20; ++round) {
+        if (comm.rank() == round % 3) std::this_thread::sleep_for(2ms);
+        come[static_cast<std::size_t>(comm.rank())] = round;
+        comm.barrier();
+        for (const int other : come) ASSERT_EQ(other, round);
+        comm.barrier();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+// Every size of the scratch can be set, and what it costs is told.
+TEST(Cpp, ScratchIsWhatWasAskedFor) {
+  nearlight::Config small = patient();
+  small.regions = 1;
+  small.slots = 32;
+  small.chunk_bytes = 256;
+  small.packets = 16;
+  nearlight::Config large = small;
+  large.packets = 1u << 16;
+  const auto few = nearlight::Communicator::host_group(2, small);
+  const auto many = nearlight::Communicator::host_group(2, large);
+  // Two banks, two sources, 16 bytes a packet.
+  EXPECT_EQ(many[0].info().scratch_bytes - few[0].info().scratch_bytes, 4u * 16 * ((1u << 16) - 16));
+}
+
 TEST(Cpp, TellsWhatItIsAndWhatItWouldDo) {
   const auto comms = nearlight::Communicator::host_group(2, patient());
   EXPECT_EQ(comms[1].rank(), 1);

@@ -215,6 +215,30 @@ TEST(Engine, ReportsAFlippedBit) {
       "");
 }
 
+// What only the first calls take, loading and mapping, belongs to no sample, unless nothing is run
+// beforehand.
+TEST(Engine, SlowFirstCallsDoNotCount) {
+  for (const std::size_t warmup : {std::size_t{0}, std::size_t{1}}) {
+    Scene scene;
+    scene.plan = small_plan();
+    scene.plan.in_place = false;
+    scene.plan.warmup = warmup;
+    // Call 0 is checked by itself; a sample is 3 calls.
+    scene.meddle = [](const Operation&, std::size_t call) {
+      if (call >= 1 && call <= 3) std::this_thread::sleep_for(std::chrono::milliseconds(150));
+      return Status();
+    };
+    const auto look = [&](const Result<std::vector<Measured>>& measured, Problems& problems, int) {
+      if (!measured.ok()) return problems.add("%s", measured.status().to_string().c_str());
+      const auto summary = measured.value()[0].samples.summary();
+      if (!summary.ok()) return problems.add("%s", summary.status().to_string().c_str());
+      const double slowest_us = summary->max_us;
+      if ((slowest_us > 100'000) != (warmup == 0)) problems.add("slowest: %.0f us", slowest_us);
+    };
+    EXPECT_EQ(run(scene, look), "") << warmup;
+  }
+}
+
 TEST(Engine, ReportsAWrongResultAmongTheTimedOperations) {
   Scene scene;
   scene.plan = small_plan();

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include <nearlight/build_info.hpp>
@@ -22,7 +23,7 @@ TEST(Program, VersionNamesTheCommit) {
 }
 
 TEST(Program, HelpOfEveryCommandHasExamples) {
-  for (const std::string command : {"", "sol ", "bench ", "info ", "demo "}) {
+  for (const std::string command : {"", "sol ", "bench ", "info ", "demo ", "tune "}) {
     const Ran ran = run_program(command + "--help");
     EXPECT_EQ(ran.exit_code, cli::kExitOk) << command;
     EXPECT_THAT(ran.out, HasSubstr("Usage: nearlight")) << command;
@@ -57,7 +58,11 @@ TEST(Program, BadArgumentsEndWith2AndNameTheFlag) {
                                                        {"bench all_reduce --workload none", "--workload"},
                                                        {"demo --workload none", "--workload"},
                                                        {"demo --ranks 99", "--ranks"},
-                                                       {"info --wings", "--wings"}};
+                                                       {"info --wings", "--wings"},
+                                                       {"tune --wings", "--wings"},
+                                                       {"tune --ranks 1", "--ranks"},
+                                                       {"tune --budget 0", "--budget"},
+                                                       {"tune --backend tpu", "--backend"}};
   for (const auto& [line, word] : lines) {
     const Ran ran = run_program(line);
     EXPECT_EQ(ran.exit_code, cli::kExitUsage) << line << "\n" << ran.err;
@@ -70,10 +75,11 @@ TEST(Program, BadArgumentsEndWith2AndNameTheFlag) {
 constexpr const char* kNoGpu = "CUDA_VISIBLE_DEVICES=";
 
 TEST(Program, WhatNeedsAGpuEndsWith3AndSaysWhy) {
-  for (const std::string line : {"bench all_reduce --backend cuda", "bench all_reduce --backend nccl",
-                                 "bench all_reduce --against nccl", "bench all_reduce --against nccl_sym",
-                                 "bench all_reduce --mode kernel", "bench all_reduce --mode graph",
-                                 "bench all_reduce --grid 4", "demo --backend cuda", "demo --backend nccl"}) {
+  for (const std::string line :
+       {"bench all_reduce --backend cuda", "bench all_reduce --backend nccl",
+        "bench all_reduce --against nccl", "bench all_reduce --against nccl_sym",
+        "bench all_reduce --mode kernel", "bench all_reduce --mode graph", "bench all_reduce --grid 4",
+        "demo --backend cuda", "demo --backend nccl", "tune --backend cuda"}) {
     const Ran ran = run_program(line, 120, kNoGpu);
     EXPECT_EQ(ran.exit_code, cli::kExitUnfit) << line << "\n" << ran.err;
     EXPECT_THAT(ran.err, HasSubstr("GPU")) << line;
@@ -119,6 +125,37 @@ TEST(Program, InfoListsTheVariables) {
   EXPECT_EQ(ran.exit_code, cli::kExitOk);
   EXPECT_EQ(ran.out, variables::reference_page());
   EXPECT_EQ(run_program("info --variables --json").exit_code, cli::kExitUsage);
+}
+
+TEST(Program, InfoPrintsTheRouteTableInForce) {
+  const std::string shipped = run_program("info", 120, kNoGpu).out;
+  EXPECT_THAT(shipped,
+              HasSubstr("route table, 2 CPU ranks: shipped for CPU ranks\n  ll_limit_bytes            32\n"));
+  EXPECT_THAT(shipped, HasSubstr("route table, 2 GPU ranks: shipped for NVIDIA H200"));
+  EXPECT_THAT(shipped, HasSubstr("  sentinel_first_bytes      4096\n"));
+
+  const std::string path = temporary_path("table.json");
+  std::ofstream(path) << R"({"schema": 1, "backend": "host", "nranks": 2, "ll_limit_bytes": 1024})";
+  const std::string with_file = std::string(kNoGpu) + " NEARLIGHT_ROUTE_TABLE=" + path;
+  const auto json = nlohmann::json::parse(run_program("info --json", 120, with_file).out, nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  const auto& host = json.at("route_tables").at("host_2_ranks");
+  EXPECT_EQ(host.at("source"), "from NEARLIGHT_ROUTE_TABLE");
+  EXPECT_EQ(host.at("numbers").at("ll_limit_bytes"), 1024);
+  EXPECT_TRUE(host.at("problem").is_null());
+  EXPECT_EQ(json.at("routes").at("host_2_ranks_f32_sum").at(2).at("protocol"), "ll");
+  // It is none for GPUs.
+  EXPECT_THAT(json.at("route_tables").at("cuda_2_ranks").at("problem").get<std::string>(),
+              HasSubstr(path + ": backend: "));
+}
+
+TEST(Program, InfoFollowsTheForcedPath) {
+  const std::string forced = std::string(kNoGpu) + " NEARLIGHT_FORCE_PATH=sentinel";
+  const auto json = nlohmann::json::parse(run_program("info --json", 120, forced).out, nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  for (const auto& [where, routes] : json.at("routes").items()) {
+    for (const auto& route : routes) EXPECT_EQ(route.at("protocol"), "sentinel") << where;
+  }
 }
 
 TEST(Program, InfoAsJson) {

@@ -9,6 +9,7 @@
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 REFERENCE = os.path.join(ROOT, "docs", "reference")
-HELP = ["--help", "sol --help", "bench --help", "compare --help", "report --help", "info --help", "demo --help"]
+HELP = ["--help", "sol --help", "bench --help", "compare --help", "report --help", "info --help", "demo --help",
+        "tune --help"]
 
 
 def read(*parts):
@@ -46,6 +48,11 @@ def reference_faults(pages, output_of, c_header, cpp_header, status_header):
         found.append("cli.md is not what the program says: check_docs.py reference --write")
     if pages["variables.md"] != output_of("info --variables"):
         found.append("variables.md is not what `nearlight info --variables` says: check_docs.py reference --write")
+    numbers = {name for table in json.loads(output_of("info --json"))["route_tables"].values()
+               for name in table["numbers"]}
+    for name in sorted(numbers):
+        if not re.search(r"^\| `%s` \|" % name, pages["route-table.md"], re.MULTILINE):
+            found.append("route-table.md has no row for %s" % name)
     for name in re.findall(r"^NEARLIGHT_API [\w* ]+?\b(nearlight\w+)\(", c_header, re.MULTILINE):
         if "`%s`" % name not in pages["c-api.md"]:
             found.append("c-api.md does not name %s" % name)
@@ -209,15 +216,18 @@ def self_test():
     header = "NEARLIGHT_API nearlightResult_t nearlightOne(int a);\nnearlightSuccess nearlightFail\n"
     cpp = "class Communicator {\n public:\n  int rank() const {\n  }\n private:\n"
     status = "  ok = 0,\n  fail = 4,\n"
-    pages = {"cli.md": cli_page(lambda a: "help " + a), "variables.md": "help info --variables",
+    def output_of(arguments):
+        return '{"route_tables": {"a": {"numbers": {"one": 1}}}}' if arguments == "info --json" else "help " + arguments
+
+    pages = {"cli.md": cli_page(output_of), "variables.md": "help info --variables", "route-table.md": "| `one` | 1 |",
              "c-api.md": "`nearlightOne`", "cpp-api.md": "`comm.rank()`",
              "errors.md": "| 0 | `nearlightSuccess` | `Code::ok` |\n| 4 | `nearlightFail` | `Code::fail` |\n"}
 
     def faults(**changed):
-        return reference_faults(dict(pages, **changed), lambda a: "help " + a, header, cpp, status)
+        return reference_faults(dict(pages, **changed), output_of, header, cpp, status)
 
     expect(faults() == [], "good pages: %s" % faults())
-    for name, text in (("cli.md", "help"), ("variables.md", "help"), ("c-api.md", ""), ("cpp-api.md", ""),
+    for name, text in (("cli.md", "help"), ("variables.md", "help"), ("c-api.md", ""), ("cpp-api.md", ""), ("route-table.md", "`one`"),
                        ("errors.md", pages["errors.md"].splitlines()[0]), ("c-api.md", "`nearlightOne` `nearlightTwo`")):
         expect(faults(**{name: text}), "not found: %s in %s" % (text, name))
     for failure in failures:

@@ -59,7 +59,7 @@ TEST_P(ExplainGpu, ALoopTakesAnotherProtocolThanACall) {
   Group group(GetParam(), test_options(), std::size_t{1} << 16);
   ASSERT_TRUE(group.ok());
   const runtime::Communicator& comm = *group[0].comm;
-  const std::size_t count = route::kGpuSentinelFirstBytes / sizeof(float);
+  const std::size_t count = route::kH200Table.sentinel_first_bytes / sizeof(float);
   ASSERT_EQ(comm.explain_all_reduce(count, DataType::f32, ReduceOp::sum).protocol, Protocol::sentinel);
   const auto loop = runtime::explain_all_reduce_loop(comm, count, DataType::f32, ReduceOp::sum);
   ASSERT_TRUE(loop.ok()) << loop.status().to_string();

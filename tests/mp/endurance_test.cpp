@@ -17,6 +17,12 @@ TEST_P(Endurance, AnotherSizeEachCallOnEightRanks) {
   EXPECT_EQ(run_random_sizes(GetParam(), 8, 100'000, 32 * 1024), "");
 }
 
+TEST_P(Endurance, EveryWayMixedWithARankThatIsLate) {
+  for (const int nranks : {2, 3, 8}) {
+    EXPECT_EQ(run_mixed_and_late(GetParam(), nranks, 100'000, 5), "") << nranks << " ranks";
+  }
+}
+
 // A million small calls of both protocols, the value of each checked.
 TEST_P(Endurance, AMillionCalls) {
   for (const int nranks : {2, 5, 8}) {

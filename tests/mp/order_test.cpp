@@ -49,7 +49,7 @@ TEST_P(Order, ARankThatIsHeldUpLosesNothing) {
                                       static_cast<std::size_t>(rank) * 1000);
           };
           int round = 0;  // an odd number of calls each: both buffers are hit
-          for (const route::Protocol protocol : kProtocols) {
+          for (const Way& way : kWays) {
             for (const DelayPoint point :
                  {DelayPoint::before_publish, DelayPoint::after_arrival, DelayPoint::after_read}) {
               for (int repeat = 0; repeat < 2; ++repeat, ++round) {
@@ -62,7 +62,8 @@ TEST_P(Order, ARankThatIsHeldUpLosesNothing) {
                 }
                 for (std::size_t call = 0; call < kCalls; ++call) {
                   runtime::CallOptions how;
-                  how.protocol = protocol;
+                  how.algorithm = way.algorithm;
+                  how.protocol = way.protocol;
                   const bool held_up = comm.rank() == one.slow && call == 0;
                   if (held_up) {
                     how.delay_point = static_cast<std::uint32_t>(point);
@@ -82,7 +83,7 @@ TEST_P(Order, ARankThatIsHeldUpLosesNothing) {
                     for (int rank = 0; rank < one.nranks; ++rank) sum += value(round, call, rank, i);
                     if (recv[call][i] == sum) continue;
                     trouble.add("%s, point %u, call %zu, element %zu: %g, expected %g",
-                                algorithm::name_of(protocol), static_cast<unsigned>(point), call, i,
+                                algorithm::name_of(way.protocol), static_cast<unsigned>(point), call, i,
                                 static_cast<double>(recv[call][i]), static_cast<double>(sum));
                     break;
                   }
@@ -142,34 +143,48 @@ TEST_P(Order, MoreRanksThanCores) {
   EXPECT_EQ(problems, "");
 }
 
-// Rounds of one message and calls of all protocols, each one epoch, with a rank that is late at random
-// places.
 TEST_P(Order, ProtocolsMixedWithARankThatIsLate) {
-  runtime::Options options = patient();
-  options.slots = 32;
-  options.chunk_bytes = 256;
-  options.packets = 16;
-  const auto problems = run_communicators(GetParam(), 3, options,
-                                          [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
-                                            Caller caller(comm, 2048);
-                                            std::mt19937 random(3);
-                                            for (int i = 0; i < 600 / std::min(kSlowDown, 6); ++i) {
-                                              const Call call{DataType::f32,
-                                                              ReduceOp::sum,
-                                                              1 + random() % 500,
-                                                              kProtocols[random() % std::size(kProtocols)],
-                                                              {Values::numbers, random()}};
-                                              runtime::CallOptions how;
-                                              const auto slow = static_cast<int>(random() % 3);
-                                              const auto point = static_cast<std::uint32_t>(1 + random() % 3);
-                                              if (comm.rank() == slow) {
-                                                how.delay_point = point;
-                                                how.delay_ns = 20'000;
-                                              }
-                                              caller.run(call, {}, trouble, how);
-                                            }
-                                          });
-  EXPECT_EQ(problems, "");
+  for (const int nranks : {2, 3, 5}) {
+    EXPECT_EQ(run_mixed_and_late(GetParam(), nranks, 500 / std::min(kSlowDown, 6), 3), "")
+        << nranks << " ranks";
+  }
+}
+
+// The bits of a row do not depend on the message that it comes in, nor on the way the message takes.
+TEST_P(Order, ARowIsTheSameInEveryMessage) {
+  constexpr std::size_t kRow = 24;  // elements
+  constexpr std::size_t kRows[] = {1, 2, 7, 64, 500, 4096 / kSlowDown};
+  for (const int nranks : {2, 3, 8}) {
+    const auto problems = run_communicators(
+        GetParam(), nranks, patient(), [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+          std::vector<std::uint16_t> first;
+          for (const std::size_t rows : kRows) {
+            for (int way = -1; way < static_cast<int>(std::size(kWays)); ++way) {
+              runtime::CallOptions how;
+              if (way >= 0) {
+                how.algorithm = kWays[way].algorithm;
+                how.protocol = kWays[way].protocol;
+              }
+              // The last row is the one that is looked at; the others differ.
+              std::vector<std::uint16_t> send(rows * kRow), recv(rows * kRow);
+              const Source noise{Values::numbers, 100 + rows}, row{Values::numbers, 7};
+              for (std::size_t i = 0; i < send.size(); ++i) {
+                const bool looked_at = i >= (rows - 1) * kRow;
+                send[i] = static_cast<std::uint16_t>(input_bits(looked_at ? row : noise, DataType::bf16,
+                                                                comm.rank(),
+                                                                looked_at ? i - (rows - 1) * kRow : i));
+              }
+              const Status status = comm.all_reduce(send.data(), recv.data(), send.size(), DataType::bf16,
+                                                    ReduceOp::sum, nullptr, how);
+              if (!status.ok()) return trouble.add("%s", status.to_string().c_str());
+              const std::vector<std::uint16_t> last(recv.end() - kRow, recv.end());
+              if (first.empty()) first = last;
+              if (last != first) trouble.add("other bits in a message of %zu rows, way %d", rows, way);
+            }
+          }
+        });
+    EXPECT_EQ(problems, "") << nranks << " ranks";
+  }
 }
 
 }  // namespace

@@ -9,6 +9,17 @@
 
 namespace nearlight::test {
 
+// Every algorithm with every protocol that it goes with.
+struct Way {
+  route::Algorithm algorithm;
+  route::Protocol protocol;
+};
+inline constexpr Way kWays[] = {{route::Algorithm::one_shot, route::Protocol::ll},
+                                {route::Algorithm::one_shot, route::Protocol::simple},
+                                {route::Algorithm::one_shot, route::Protocol::sentinel},
+                                {route::Algorithm::two_shot, route::Protocol::ll},
+                                {route::Algorithm::two_shot, route::Protocol::sentinel}};
+
 // `calls` calls without a barrier, each with another size (16 B to `most_bytes`, small ones as often as large
 // ones), type, operation, protocol and data, each checked. "" when all is well.
 inline std::string run_random_sizes(Kind kind, int nranks, int calls, std::size_t most_bytes) {
@@ -37,6 +48,36 @@ inline std::string run_random_sizes(Kind kind, int nranks, int calls, std::size_
           const Place place{.send = own % 16, .recv = own / 2 % 16, .in_place = own % 5 == 0};
           caller.run(call, place, problems);
           if (!problems.none()) problems.add("call %d of %d", i, calls);
+        }
+      });
+}
+
+// Rounds of one message and calls of all algorithms and protocols, each one epoch, in messages that change
+// their size each time, with a rank that is late at random places: before it sends, between what it hears and
+// what it reads, and at the end.
+inline std::string run_mixed_and_late(Kind kind, int nranks, int calls, std::uint64_t seed) {
+  runtime::Options options = patient();
+  options.slots = 32;
+  options.chunk_bytes = 256;
+  options.packets = 16;
+  return run_communicators(
+      kind, nranks, options, [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+        Caller caller(comm, 2048);
+        std::mt19937 random(static_cast<std::uint32_t>(seed));
+        for (int i = 0; i < calls; ++i) {
+          const Way& way = kWays[random() % std::size(kWays)];
+          const Call call{
+              DataType::f32, ReduceOp::sum, 1 + random() % 500, way.protocol, {Values::numbers, random()},
+              way.algorithm};
+          runtime::CallOptions how;
+          const auto slow = static_cast<int>(random() % static_cast<unsigned>(nranks));
+          const auto point = static_cast<std::uint32_t>(1 + random() % 3);
+          const std::uint64_t delay_ns = random() % 50'000;
+          if (comm.rank() == slow) {
+            how.delay_point = point;
+            how.delay_ns = delay_ns;
+          }
+          caller.run(call, {}, trouble, how);
         }
       });
 }

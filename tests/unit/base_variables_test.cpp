@@ -109,8 +109,9 @@ TEST(Variables, TheTableIsSortedCompleteAndHasNoNameTwice) {
   }
   EXPECT_TRUE(
       std::is_sorted(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.name < b.name; }));
-  for (const char* name : {"NEARLIGHT_CHECK", "NEARLIGHT_KEY", "NEARLIGHT_NCCL_LIB", "NEARLIGHT_NRANKS",
-                           "NEARLIGHT_RANK", "NEARLIGHT_TIMEOUT_MS", "NEARLIGHT_JOBS"}) {
+  for (const char* name : {"NEARLIGHT_CHECK", "NEARLIGHT_DEBUG", "NEARLIGHT_FORCE_PATH", "NEARLIGHT_KEY",
+                           "NEARLIGHT_NCCL_LIB", "NEARLIGHT_NRANKS", "NEARLIGHT_RANK",
+                           "NEARLIGHT_ROUTE_TABLE", "NEARLIGHT_TIMEOUT_MS", "NEARLIGHT_JOBS"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }

@@ -66,7 +66,7 @@ TEST(Route, SmallOnesCarryTheirFlagOnTheCpu) {
     for (const std::size_t bytes : many_sizes()) {
       const Route route = all_reduce(facts(false, nranks, bytes));
       EXPECT_EQ(route.algorithm, Algorithm::one_shot);
-      EXPECT_EQ(route.protocol, bytes / 2 * 2 <= kHostLlLimitBytes ? Protocol::ll : Protocol::simple)
+      EXPECT_EQ(route.protocol, bytes / 2 * 2 <= kCpuTable.ll_limit_bytes ? Protocol::ll : Protocol::simple)
           << bytes;
       EXPECT_STRNE(route.reason, "");
     }
@@ -79,15 +79,17 @@ TEST(Route, SmallOnesCarryTheirFlagOnTheGpu) {
     for (const std::size_t bytes : many_sizes()) {
       const Route route = all_reduce(one_shot_facts(true, nranks, bytes));
       const auto sent = static_cast<unsigned __int128>(bytes / 2 * 2) * static_cast<unsigned>(nranks - 1);
-      const bool middle = bytes / 2 * 2 >= kGpuSentinelFirstBytes / static_cast<std::size_t>(nranks - 1) &&
-                          sent <= kGpuSentinelLimitBytes;
-      EXPECT_EQ(route.protocol, middle                     ? Protocol::sentinel
-                                : sent <= kGpuLlLimitBytes ? Protocol::ll
-                                                           : Protocol::simple)
+      const bool middle =
+          bytes / 2 * 2 >= kH200Table.sentinel_first_bytes / static_cast<std::size_t>(nranks - 1) &&
+          sent <= kH200Table.sentinel_limit_bytes;
+      EXPECT_EQ(route.protocol, middle                              ? Protocol::sentinel
+                                : sent <= kH200Table.ll_limit_bytes ? Protocol::ll
+                                                                    : Protocol::simple)
           << bytes << " bytes, " << nranks;
       // Integers have no value to spare for "nothing has arrived".
       EXPECT_EQ(all_reduce(one_shot_facts(true, nranks, bytes, DataType::u8)).protocol,
-                static_cast<unsigned __int128>(bytes) * static_cast<unsigned>(nranks - 1) <= kGpuLlLimitBytes
+                static_cast<unsigned __int128>(bytes) * static_cast<unsigned>(nranks - 1) <=
+                        kH200Table.ll_limit_bytes
                     ? Protocol::ll
                     : Protocol::simple)
           << bytes << " bytes, " << nranks;
@@ -113,22 +115,26 @@ TEST(Route, ASentinelMessageFitsOneRound) {
 }
 
 TEST(Route, TheLimitItselfIsStillSmall) {
-  EXPECT_EQ(all_reduce(facts(false, 2, kHostLlLimitBytes)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(facts(false, 2, kHostLlLimitBytes + 2)).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelFirstBytes - 2)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelFirstBytes)).protocol, Protocol::sentinel);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelLimitBytes)).protocol, Protocol::sentinel);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuSentinelLimitBytes + 2)).protocol, Protocol::simple);
-  Facts any = facts(true, 2, kGpuSentinelAnyLimitBytes, DataType::f64);
+  EXPECT_EQ(all_reduce(facts(false, 2, kCpuTable.ll_limit_bytes)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(false, 2, kCpuTable.ll_limit_bytes + 2)).protocol, Protocol::simple);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.sentinel_first_bytes - 2)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.sentinel_first_bytes)).protocol, Protocol::sentinel);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.sentinel_limit_bytes)).protocol, Protocol::sentinel);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.sentinel_limit_bytes + 2)).protocol, Protocol::simple);
+  Facts any = facts(true, 2, kH200Table.sentinel_any_limit_bytes, DataType::f64);
   EXPECT_EQ(all_reduce(any).protocol, Protocol::sentinel);
   ++any.count;
   EXPECT_EQ(all_reduce(any).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kGpuSentinelLimitBytes / 4)).protocol, Protocol::sentinel);
-  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kGpuSentinelLimitBytes / 4 + 2)).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuLlLimitBytes, DataType::i32)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(facts(true, 2, kGpuLlLimitBytes + 4, DataType::i32)).protocol, Protocol::simple);
-  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kGpuLlLimitBytes / 4, DataType::i32)).protocol, Protocol::ll);
-  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kGpuLlLimitBytes / 4 + 4, DataType::i32)).protocol,
+  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kH200Table.sentinel_limit_bytes / 4)).protocol,
+            Protocol::sentinel);
+  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kH200Table.sentinel_limit_bytes / 4 + 2)).protocol,
+            Protocol::simple);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.ll_limit_bytes, DataType::i32)).protocol, Protocol::ll);
+  EXPECT_EQ(all_reduce(facts(true, 2, kH200Table.ll_limit_bytes + 4, DataType::i32)).protocol,
+            Protocol::simple);
+  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kH200Table.ll_limit_bytes / 4, DataType::i32)).protocol,
+            Protocol::ll);
+  EXPECT_EQ(all_reduce(one_shot_facts(true, 5, kH200Table.ll_limit_bytes / 4 + 4, DataType::i32)).protocol,
             Protocol::simple);
 }
 
@@ -137,7 +143,7 @@ TEST(Route, TwoShotFromWhereItSendsEnoughLess) {
   for (int nranks = 2; nranks <= 8; ++nranks) {
     const auto n = static_cast<std::size_t>(nranks);
     std::size_t first = 0;
-    for (std::size_t bytes = 1024; bytes <= kGpuSentinelLimitBytes; bytes += 1024) {
+    for (std::size_t bytes = 1024; bytes <= kH200Table.sentinel_limit_bytes; bytes += 1024) {
       const bool two = all_reduce(facts(true, nranks, bytes)).algorithm == Algorithm::two_shot;
       if (two && first == 0) first = bytes;
       EXPECT_EQ(two, first != 0) << nranks << " ranks, " << bytes;
@@ -147,10 +153,11 @@ TEST(Route, TwoShotFromWhereItSendsEnoughLess) {
       continue;
     }
     const std::size_t less = first * (n - 1) - 2 * first * (n - 1) / n;
-    EXPECT_GE(less, kGpuTwoShotGainBytes - 16 * 1024) << nranks;
-    EXPECT_LE(less, kGpuTwoShotGainBytes + 16 * 1024) << nranks;
-    EXPECT_EQ(all_reduce(facts(true, nranks, kGpuSentinelLimitBytes)).protocol, Protocol::sentinel);
-    EXPECT_EQ(all_reduce(facts(true, nranks, kGpuSentinelLimitBytes + 2)).algorithm, Algorithm::one_shot);
+    EXPECT_GE(less, kH200Table.two_shot_gain_bytes - 16 * 1024) << nranks;
+    EXPECT_LE(less, kH200Table.two_shot_gain_bytes + 16 * 1024) << nranks;
+    EXPECT_EQ(all_reduce(facts(true, nranks, kH200Table.sentinel_limit_bytes)).protocol, Protocol::sentinel);
+    EXPECT_EQ(all_reduce(facts(true, nranks, kH200Table.sentinel_limit_bytes + 2)).algorithm,
+              Algorithm::one_shot);
   }
   EXPECT_EQ(all_reduce(facts(true, 8, 64 * 1024, DataType::i32)).algorithm, Algorithm::two_shot);
   EXPECT_EQ(all_reduce(facts(true, 8, 64 * 1024, DataType::i32)).protocol, Protocol::ll);
@@ -228,6 +235,50 @@ TEST(Route, TheCallersProtocolCounts) {
   }
 }
 
+TEST(Route, AForcedPathIsTakenWhereItCanBe) {
+  for (const bool gpu : {false, true}) {
+    for (const Protocol protocol : algorithm::kProtocols) {
+      for (const DataType type : {DataType::bf16, DataType::i32}) {
+        for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 24}) {
+          Facts one = facts(gpu, 4, bytes, type);
+          const Route free = all_reduce(one);
+          one.forced.protocol = protocol;
+          const bool can = algorithm::carries(protocol, type);
+          const Route route = all_reduce(one);
+          EXPECT_EQ(route.protocol, can ? protocol : free.protocol);
+          EXPECT_EQ(std::strstr(route.reason, "NEARLIGHT_FORCE_PATH") != nullptr, can);
+          if (can) {
+            EXPECT_EQ(route.grid, forced(one, protocol)->grid);
+          }
+        }
+      }
+    }
+  }
+  for (const bool gpu : {false, true}) {
+    for (const DataType type : {DataType::bf16, DataType::i32}) {
+      Facts two = facts(gpu, 3, 4096, type);
+      two.forced.two_shot = true;
+      EXPECT_EQ(all_reduce(two).algorithm, Algorithm::two_shot);
+      EXPECT_EQ(all_reduce(two).protocol, is_integer(type) ? Protocol::ll : Protocol::sentinel);
+      EXPECT_NE(std::strstr(all_reduce(two).reason, "NEARLIGHT_FORCE_PATH"), nullptr);
+      two.two_shot = false;  // no code of it
+      EXPECT_EQ(all_reduce(two).algorithm, Algorithm::one_shot);
+      // Too small to be cut into parts.
+      Facts small = facts(gpu, 3, 4, type);
+      small.forced.two_shot = true;
+      EXPECT_EQ(all_reduce(small).algorithm, Algorithm::one_shot);
+    }
+  }
+  // Where there are no packets: a loop inside a kernel, say.
+  Facts without = facts(true, 2, 4096);
+  without.packets = 0;
+  without.forced.protocol = Protocol::sentinel;
+  EXPECT_EQ(all_reduce(without).protocol, Protocol::ll);
+  Facts alone = facts(true, 1, 4096);
+  alone.forced.protocol = Protocol::ll;
+  EXPECT_EQ(all_reduce(alone).algorithm, Algorithm::copy);
+}
+
 TEST(Route, SentinelIsRefusedForIntegers) {
   for (const DataType type : kDataTypes) {
     const auto route = forced(facts(true, 2, 4096, type), Protocol::sentinel);
@@ -238,11 +289,12 @@ TEST(Route, SentinelIsRefusedForIntegers) {
   }
 }
 
-// Bytes decide, and whether the type has NaNs, not the type that they belong to.
+// Bytes decide, and whether the type has NaNs, not the type that they belong to (but for where the sentinel
+// begins and ends, which depends on whether there is code for the operator).
 TEST(Route, TypesOfTheSameBytesTakeTheSameRoute) {
   for (const bool gpu : {false, true}) {
     for (const std::size_t bytes :
-         {std::size_t{8}, std::size_t{4096}, std::size_t{4104}, std::size_t{1} << 19}) {
+         {std::size_t{8}, std::size_t{1024}, std::size_t{1032}, std::size_t{1} << 19}) {
       for (const DataType type : kDataTypes) {
         const Route first =
             all_reduce(facts(gpu, 4, bytes, is_integer(type) ? DataType::i32 : DataType::bf16));

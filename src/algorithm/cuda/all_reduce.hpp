@@ -68,8 +68,9 @@ struct LaunchShape {
   ReduceOp op;
   Algorithm algorithm;
   Protocol protocol;
-  std::uint32_t held;  // 1, 2 or 4 packs of LL (at most max_held(nranks)) or packets of the sentinel a thread
-  std::uint32_t grid;  // CTAs, at most the number of regions
+  std::uint32_t held;     // 1, 2 or 4 packs of LL (at most algorithm::max_held(nranks)) or packets of the
+                          // sentinel a thread
+  std::uint32_t grid;     // CTAs, at most the number of regions
   std::uint32_t threads;  // a multiple of 32, at most kMaxThreads; with LL threads * held <= slots
   bool loop = false;      // samples * chain operations in one kernel: has_own_code() only
   bool pinned = false;    // loop only: `grid` is 1, and the CTA is the one that lands on the wanted SM
@@ -77,7 +78,6 @@ struct LaunchShape {
 };
 
 inline constexpr std::uint32_t kMaxThreads = 512;
-constexpr std::uint32_t max_held(int nranks) { return nranks <= 2 ? 4 : nranks <= 4 ? 2 : 1; }
 
 // Enqueues one kernel with programmatic dependent launch; nothing is allocated, nothing else is called.
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream);

@@ -1,0 +1,79 @@
+#include "runtime/steering.hpp"
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/variables.hpp"
+#include "route/table_file.hpp"
+
+namespace nearlight::runtime {
+
+namespace {
+
+constexpr std::uint64_t kTwoShotNumber = 1000;  // no protocol's
+const char* two_shot_name() { return algorithm::name_of(route::Algorithm::two_shot); }
+
+Result<route::Forced> read_forced() {
+  const auto text = variables::read(variables::kForcePath);
+  if (!text) return route::Forced();
+  if (*text == two_shot_name()) return route::Forced{true, {}};
+  std::string known;
+  for (const route::Protocol protocol : algorithm::kProtocols) {
+    if (*text == algorithm::name_of(protocol)) return route::Forced{false, protocol};
+    known += std::string(algorithm::name_of(protocol)) + ", ";
+  }
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s", variables::kForcePath.name,
+                 text->c_str(), known.c_str(), two_shot_name());
+}
+
+Result<bool> read_log() {
+  const auto text = variables::read(variables::kDebug);
+  if (!text) return false;
+  if (*text == "route") return true;
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes route", variables::kDebug.name,
+                 text->c_str());
+}
+
+}  // namespace
+
+Result<std::optional<route::Table>> read_route_table(const route::Target& target) {
+  const auto path = variables::read(variables::kRouteTable);
+  if (!path) return std::optional<route::Table>();
+  auto table = route::read_table_file(*path, target);
+  NL_TRY(table.status().with_context(variables::kRouteTable.name));
+  return table;
+}
+
+Result<Steering> read_steering(const route::Target& target, bool known) {
+  Steering steering;
+  NL_TRY_ASSIGN(steering.forced, read_forced());
+  NL_TRY_ASSIGN(steering.log, read_log());
+  if (known) {
+    NL_TRY_ASSIGN(steering.table, read_route_table(target));
+    steering.left_aside = !steering.table && variables::read(variables::kRouteTable);
+  }
+  return steering;
+}
+
+std::uint64_t number_of(const route::Forced& forced) {
+  if (forced.two_shot) return kTwoShotNumber;
+  return forced.protocol ? 1 + static_cast<std::uint64_t>(*forced.protocol) : 0;
+}
+
+std::string forced_in_words(std::uint64_t number) {
+  if (number == kTwoShotNumber) return two_shot_name();
+  return number == 0 ? "not set" : algorithm::name_of(static_cast<route::Protocol>(number - 1));
+}
+
+std::uint64_t number_of(const std::optional<route::Table>& table) {
+  return table ? route::digest_of(*table) : 0;
+}
+
+std::string table_in_words(std::uint64_t number) {
+  if (number == 0) return "not in use";
+  char text[40];
+  std::snprintf(text, sizeof text, "a table of digest %016" PRIx64, number);
+  return text;
+}
+
+}  // namespace nearlight::runtime

@@ -1,0 +1,278 @@
+// The variables that steer routes, on CPU ranks.
+#include "runtime/steering.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include "route/table_file.hpp"
+#include "runtime/create.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace nearlight::runtime {
+namespace {
+
+using test::Kind;
+using test::Problems;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+// Set for the life of this object.
+class Set {
+ public:
+  Set(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
+  Set(const Set&) = delete;
+  ~Set() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+const route::Target kCpu{false, "", 2};
+constexpr const char *kForce = "NEARLIGHT_FORCE_PATH", *kDebug = "NEARLIGHT_DEBUG",
+                     *kTable = "NEARLIGHT_ROUTE_TABLE";
+
+TEST(Steering, ForcePathTakesTheProtocolsNames) {
+  EXPECT_EQ(read_steering(kCpu)->forced.protocol, std::nullopt);
+  for (const route::Protocol protocol : algorithm::kProtocols) {
+    const Set set(kForce, algorithm::name_of(protocol));
+    EXPECT_EQ(read_steering(kCpu)->forced.protocol, protocol);
+    EXPECT_FALSE(read_steering(kCpu)->forced.two_shot);
+  }
+  {
+    const Set set(kForce, "two_shot");
+    EXPECT_TRUE(read_steering(kCpu)->forced.two_shot);
+  }
+  for (const char* value : {"LL", "ll,simple", "fast", " ll"}) {
+    const Set set(kForce, value);
+    const auto steering = read_steering(kCpu);
+    ASSERT_FALSE(steering.ok()) << value;
+    EXPECT_EQ(steering.status().code(), Code::invalid_argument);
+    EXPECT_EQ(steering.status().text(), std::string("NEARLIGHT_FORCE_PATH is \"") + value +
+                                            "\"; it takes one of ll, simple, sentinel, two_shot");
+  }
+}
+
+TEST(Steering, DebugTakesRoute) {
+  EXPECT_FALSE(read_steering(kCpu)->log);
+  {
+    const Set set(kDebug, "route");
+    EXPECT_TRUE(read_steering(kCpu)->log);
+  }
+  const Set set(kDebug, "all");
+  EXPECT_EQ(read_steering(kCpu).status().text(), "NEARLIGHT_DEBUG is \"all\"; it takes route");
+}
+
+Status sum_of_ones(Communicator& comm, std::size_t count, Problems& trouble, const CallOptions& how = {}) {
+  std::vector<float> data(count, 1);
+  const Status status =
+      comm.all_reduce(data.data(), data.data(), count, DataType::f32, ReduceOp::sum, nullptr, how);
+  const auto right = static_cast<float>(comm.nranks());
+  if (status.ok() && std::count(data.begin(), data.end(), right) != static_cast<std::ptrdiff_t>(count))
+    trouble.add("wrong sums of %zu elements", count);
+  return status;
+}
+
+TEST(Steering, AForcedProtocolCarriesAllThatItCan) {
+  for (const route::Protocol protocol : algorithm::kProtocols) {
+    const Set set(kForce, algorithm::name_of(protocol));
+    const auto body = [protocol](Communicator& comm, Exchange&, Problems& trouble) {
+      for (const std::size_t count : {std::size_t{1}, std::size_t{100}, std::size_t{20'000}}) {
+        const auto route = comm.explain_all_reduce(count, DataType::f32, ReduceOp::sum);
+        if (route.protocol != protocol) trouble.add("%s", algorithm::name_of(route.protocol));
+        if (std::string_view(route.reason).find(kForce) == std::string_view::npos)
+          trouble.add("reason: %s", route.reason);
+        if (const Status status = sum_of_ones(comm, count, trouble); !status.ok())
+          trouble.add("%s", status.to_string().c_str());
+        // No integer can stand for "nothing has arrived".
+        const auto integers = comm.explain_all_reduce(count, DataType::i32, ReduceOp::sum);
+        const bool forced = std::string_view(integers.reason).find(kForce) != std::string_view::npos;
+        if (forced != (protocol != route::Protocol::sentinel)) trouble.add("int32: %s", integers.reason);
+        if (integers.protocol == route::Protocol::sentinel) trouble.add("int32 by sentinel");
+      }
+    };
+    EXPECT_EQ(test::run_communicators(Kind::threads, 3, test::patient(), body), "");
+  }
+}
+
+TEST(Steering, TwoShotIsForcedWhereTheMessageCanBeCut) {
+  const Set set(kForce, "two_shot");
+  const auto body = [](Communicator& comm, Exchange&, Problems& trouble) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{100}, std::size_t{20'000}}) {
+      const auto route = comm.explain_all_reduce(count, DataType::f32, ReduceOp::sum);
+      if ((route.algorithm == route::Algorithm::two_shot) != (count > 1))
+        trouble.add("%zu: %s", count, route.reason);
+      if (const Status status = sum_of_ones(comm, count, trouble); !status.ok())
+        trouble.add("%s", status.to_string().c_str());
+    }
+  };
+  EXPECT_EQ(test::run_communicators(Kind::threads, 3, test::patient(), body), "");
+}
+
+TEST(Steering, RanksWithDifferentForcedProtocolsAreToldSo) {
+  const auto body = [](Exchange& exchange, Problems& trouble) {
+    if (exchange.rank() == 1) ::setenv(kForce, "sentinel", 1);
+    const auto comm = create_host(exchange, test::patient());
+    if (comm.ok()) return trouble.add("created");
+    test::expect_failure(trouble, "creation", comm.status(), Code::invalid_usage,
+                         {kForce, "not set on rank 0", "sentinel on rank 1"});
+  };
+  EXPECT_EQ(test::run_ranks(Kind::processes, 3, body), "");
+}
+
+TEST(Steering, AnUnknownProtocolOnOneRankFailsAll) {
+  const auto body = [](Exchange& exchange, Problems& trouble) {
+    if (exchange.rank() == 1) ::setenv(kForce, "fast", 1);
+    const auto comm = create_host(exchange, test::patient());
+    if (comm.ok()) return trouble.add("created");
+    test::expect_failure(trouble, "creation", comm.status(), Code::invalid_argument,
+                         {kForce, "fast", "ll, simple, sentinel"});
+  };
+  EXPECT_EQ(test::run_ranks(Kind::processes, 2, body), "");
+}
+
+std::string said_by(const std::function<void(Communicator&, Problems&)>& calls) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(test::run_communicators(
+                Kind::threads, 2, test::patient(),
+                [&](Communicator& comm, Exchange&, Problems& trouble) { calls(comm, trouble); }),
+            "");
+  return testing::internal::GetCapturedStderr();
+}
+
+std::size_t lines_of(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST(Steering, DebugSaysARouteOnceForEachKindOfCall) {
+  const auto calls = [](Communicator& comm, Problems& trouble) {
+    for (int i = 0; i < 3; ++i) {
+      for (const std::size_t count : {std::size_t{2}, std::size_t{3}, std::size_t{4000}}) {
+        if (const Status status = sum_of_ones(comm, count, trouble); !status.ok())
+          trouble.add("%s", status.to_string().c_str());
+      }
+    }
+    CallOptions how;
+    how.protocol = route::Protocol::sentinel;
+    if (const Status status = sum_of_ones(comm, 4000, trouble, how); !status.ok())
+      trouble.add("%s", status.to_string().c_str());
+  };
+  EXPECT_EQ(said_by(calls), "");
+  const Set set(kDebug, "route");
+  const std::string said = said_by(calls);
+  // 8 and 12 bytes are one power of two.
+  EXPECT_EQ(lines_of(said), 4u) << said;
+  EXPECT_THAT(said, StartsWith("nearlight: route: 2 ranks, table shipped for CPU ranks\n"));
+  EXPECT_THAT(said, HasSubstr("nearlight: route: all_reduce of 2 float, sum (8 bytes), 2 ranks: one_shot ll, "
+                              "1 x 1: CPU, small"));
+  EXPECT_THAT(said, AllOf(HasSubstr("of 4000 float, sum (16000 bytes), 2 ranks: one_shot simple"),
+                          HasSubstr("sentinel, 1 x 1: the caller asked"), Not(HasSubstr("of 3 float"))));
+}
+
+// A file that is gone with this object.
+class TableFile {
+ public:
+  explicit TableFile(const std::string& text) {
+    const int file = ::mkstemp(path_.data());
+    EXPECT_GE(file, 0);
+    EXPECT_EQ(::write(file, text.data(), text.size()), static_cast<::ssize_t>(text.size()));
+    ::close(file);
+  }
+  TableFile(const TableFile&) = delete;
+  ~TableFile() { ::unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = testing::TempDir() + "nearlight_table_XXXXXX";
+};
+
+std::string host_table(int nranks, std::size_t ll_limit_bytes) {
+  route::Table table = route::kCpuTable;
+  table.ll_limit_bytes = ll_limit_bytes;
+  return route::table_text(table, {false, "", nranks}, "a test");
+}
+
+TEST(RouteTableVariable, ItsLimitsCount) {
+  const TableFile file(host_table(2, 4096));
+  const Set set(kTable, file.path());
+  for (const int nranks : {2, 3}) {
+    const auto body = [nranks](Communicator& comm, Exchange&, Problems& trouble) {
+      const auto route = comm.explain_all_reduce(1024, DataType::f32, ReduceOp::sum);
+      const bool in_force = nranks == 2;  // it was made for two
+      if ((route.protocol == route::Protocol::ll) != in_force) trouble.add("4096 bytes: %s", route.reason);
+      if ((std::string_view(route.reason).find(kTable) != std::string_view::npos) != in_force)
+        trouble.add("reason: %s", route.reason);
+      if (comm.explain_all_reduce(1025, DataType::f32, ReduceOp::sum).protocol != route::Protocol::simple)
+        trouble.add("4100 bytes are small");
+      if (const Status status = sum_of_ones(comm, 1024, trouble); !status.ok())
+        trouble.add("%s", status.to_string().c_str());
+    };
+    EXPECT_EQ(test::run_communicators(Kind::threads, nranks, test::patient(), body), "");
+  }
+}
+
+TEST(RouteTableVariable, ABadFileFailsTheCreationWithVariableFileAndField) {
+  struct Bad {
+    std::string text;
+    const char* why;
+  };
+  const Bad files[] = {
+      {"{", "line 1: "},
+      {R"({"schema": 9})", "schema: is 9"},
+      {R"({"schema": 1, "backend": "cuda", "gpu": "NVIDIA H200", "nranks": 2})",
+       "backend: the table was made"},
+      {R"({"schema": 1, "backend": "host", "nranks": 2, "ll_limit_bytes": -1})", "ll_limit_bytes: is -1"}};
+  for (const Bad& bad : files) {
+    const TableFile file(bad.text);
+    const auto body = [&](Exchange& exchange, Problems& trouble) {
+      const auto comm = create_host(exchange, test::patient());
+      if (comm.ok()) return trouble.add("created");
+      test::expect_failure(trouble, "creation", comm.status(), Code::invalid_argument,
+                           {kTable, file.path(), bad.why});
+    };
+    const Set set(kTable, file.path());
+    EXPECT_EQ(test::run_ranks(Kind::threads, 2, body), "") << bad.text;
+  }
+  const Set set(kTable, "/no/such/file");
+  EXPECT_THAT(read_route_table(kCpu).status().text(), AllOf(HasSubstr(kTable), HasSubstr("/no/such/file")));
+}
+
+TEST(RouteTableVariable, RanksWithDifferentTablesAreToldSo) {
+  const TableFile first(host_table(3, 64)), second(host_table(3, 128));
+  for (const bool other_has_one : {false, true}) {
+    const auto body = [&](Exchange& exchange, Problems& trouble) {
+      if (exchange.rank() != 1) ::setenv(kTable, first.path().c_str(), 1);
+      if (exchange.rank() == 1 && other_has_one) ::setenv(kTable, second.path().c_str(), 1);
+      const auto comm = create_host(exchange, test::patient());
+      if (comm.ok()) return trouble.add("created");
+      test::expect_failure(
+          trouble, "creation", comm.status(), Code::invalid_usage,
+          {kTable, "a table of digest", "on rank 0", other_has_one ? "on rank 1" : "not in use on rank 1"});
+    };
+    EXPECT_EQ(test::run_ranks(Kind::processes, 3, body), "");
+  }
+}
+
+TEST(RouteTableVariable, DebugSaysWhatIsInForce) {
+  const auto nothing = [](Communicator&, Problems&) {};
+  const Set debug(kDebug, "route");
+  const TableFile fits(host_table(2, 64)), other(host_table(4, 64));
+  {
+    const Set set(kTable, fits.path());
+    EXPECT_EQ(said_by(nothing), "nearlight: route: 2 ranks, table from NEARLIGHT_ROUTE_TABLE\n");
+  }
+  const Set set(kTable, other.path());
+  EXPECT_EQ(said_by(nothing),
+            "nearlight: route: 2 ranks, table shipped for CPU ranks; NEARLIGHT_ROUTE_TABLE is for another "
+            "number of ranks\n");
+}
+
+}  // namespace
+}  // namespace nearlight::runtime
