@@ -59,7 +59,8 @@ NL_HOST_FN constexpr std::uint32_t sentinel_span(std::uint64_t vecs, std::uint32
 }
 
 // Any message, any number of threads. A round covers as many packets as the region has; the input is read
-// twice.
+// twice. `held`: as sentinel_span's; not what this group holds but what one with registers for it would, so
+// that it may have fewer threads than another rank's.
 template <class Math, class Rewrite, int kMax, class SessionT, class Bufs, class Hooks>
 NL_FN void one_shot_sentinel(SessionT& session, Share share, std::uint32_t held, const Bufs& input,
                              const Bufs& output, const Hooks& hooks, const Math& math = {}) {
@@ -71,7 +72,7 @@ NL_FN void one_shot_sentinel(SessionT& session, Share share, std::uint32_t held,
   const auto lane = static_cast<std::uint32_t>(session.coop().thread_rank());
   const auto width = static_cast<std::uint32_t>(session.coop().size());
   const std::uint64_t vecs = input.vecs();
-  const std::uint32_t span = sentinel_span(vecs, share.count, width * held, view.packets());
+  const std::uint32_t span = sentinel_span(vecs, share.count, held, view.packets());
 
   for (std::uint64_t base = std::uint64_t{share.index} * span; base < vecs;
        base += std::uint64_t{share.count} * span) {
@@ -152,7 +153,7 @@ NL_FN void one_shot_sentinel_whole(SessionT& session, Share share, std::uint32_t
   const auto lane = static_cast<std::uint32_t>(session.coop().thread_rank());
   const auto width = static_cast<std::uint32_t>(session.coop().size());
   const std::uint64_t vecs = input.vecs();
-  const std::uint32_t span = sentinel_span(vecs, share.count, width * held, session.view().packets());
+  const std::uint32_t span = sentinel_span(vecs, share.count, held, session.view().packets());
   session.sync_while_in_flight();  // here, before any thread may leave
   for (std::uint64_t base = std::uint64_t{share.index} * span; base < vecs;
        base += std::uint64_t{share.count} * span) {

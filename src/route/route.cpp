@@ -119,6 +119,9 @@ Route two_shot(const Facts& facts, Protocol protocol) {
     const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
     const bool large = units > table_of(facts).few_ctas * 512 * 4;
     route.threads = std::min<std::uint32_t>(route.threads, slots_of(facts, protocol) / 32 * 32);
+    // Two CTAs of 256 threads fit an SM, whatever registers they take; so two communicators do not keep each
+    // other out.
+    if (large) route.threads = std::min(route.threads, 256u);
     route.grid = up_to(ceil_div(units, route.threads), large ? facts.regions : few_regions(facts));
     route.held = 1;
   }

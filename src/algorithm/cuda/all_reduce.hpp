@@ -43,7 +43,7 @@ struct AllReduceArgs {
   const void* send;
   void* recv;
   std::uint64_t count;  // elements
-  std::uint32_t held;   // as in LaunchShape; launch() fills it in
+  std::uint32_t held;   // sentinel: packets that a CTA of this shape holds; launch() fills it in
   // Loop kernels only: `samples` times `chain` operations, and where each CTA's clocks go:
   // [cta][loop_clocks(samples)].
   std::uint32_t samples, chain;
@@ -78,6 +78,10 @@ struct LaunchShape {
 };
 
 inline constexpr std::uint32_t kMaxThreads = 512;
+// Of up to so many CTAs there are as many SMs to spare. Of more of them two must fit an SM, so that two
+// communicators do not keep each other out: with at most kSharedSmThreads threads, unless a kernel has few
+// registers.
+inline constexpr std::uint32_t kFewCtas = 64, kSharedSmThreads = 256;
 
 // Enqueues one kernel with programmatic dependent launch; nothing is allocated, nothing else is called.
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream);

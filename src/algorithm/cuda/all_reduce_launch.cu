@@ -63,7 +63,7 @@ constexpr unsigned kPinnedCtas = 1024;
 
 Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t stream) {
   AllReduceArgs args = given;
-  args.held = shape.held;
+  args.held = shape.threads * shape.held;
   const Variant variant = shape.loop ? Variant::loop : shape.delayed ? Variant::delayed : Variant::once;
   const std::uint64_t bytes = args.count * size_of(shape.type);
   const std::uint64_t places =
@@ -91,7 +91,12 @@ Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t
                    : shape.loop  ? ", in a loop"
                                  : "");
   }
-  return enqueue(kernel, args, shape.pinned ? kPinnedCtas : shape.grid, shape.threads, stream);
+  // With many CTAs those of the kernel of any message, which have more registers, get fewer threads, so that
+  // two fit an SM as two of the others do.
+  const bool any_message = shape.protocol == Protocol::sentinel && !fast && !whole;
+  const std::uint32_t most = any_message && shape.grid > kFewCtas ? kSharedSmThreads : kMaxThreads;
+  const unsigned threads = shape.threads < most ? shape.threads : most;
+  return enqueue(kernel, args, shape.pinned ? kPinnedCtas : shape.grid, threads, stream);
 }
 
 Status launch_alone(const AllReduceArgs& args, DataType type, cudaStream_t stream) {
