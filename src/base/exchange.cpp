@@ -17,7 +17,8 @@ Status agree(Exchange& exchange, const Status& mine, Deadline deadline) {
   verdict.code = static_cast<int>(mine.code());
   std::memcpy(verdict.text, mine.text().data(), std::min<std::size_t>(mine.text().size(), 200));
   auto all = gather_values(exchange, verdict, deadline);
-  if (!mine.ok()) return mine;
+  // What is another rank's fault can be the consequence of what failed the exchange.
+  if (!mine.ok() && (all.ok() || mine.code() != Code::remote_error)) return mine;
   NL_TRY(all.status());
   for (std::size_t rank = 0; rank < all->size(); ++rank) {
     const Verdict& other = (*all)[rank];

@@ -53,6 +53,8 @@ Result<std::vector<T>> gather_values(Exchange& exchange, const T& mine, Deadline
 
 // Every rank learns the first failure of any rank (lowest rank first), so that all go on or all stop
 // together. A remote failure comes back as that rank's code with "rank N: <text>" (text cut to 200 bytes).
+// Where `mine` is a remote error and the exchange fails, its failure comes first: it knows whose fault was
+// first.
 Status agree(Exchange& exchange, const Status& mine, Deadline deadline);
 
 }  // namespace nearlight

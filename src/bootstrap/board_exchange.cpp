@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/fault_point.hpp"
 #include "bootstrap/fd_message.hpp"
 #include "bootstrap/pidfd.hpp"
 
@@ -44,6 +45,18 @@ Status wait_for_socket(int fd, short events, const char* what, Deadline deadline
   }
 }
 
+// A text for the others in a slot, with its end.
+constexpr std::size_t kTextBytes = 200;
+
+Result<UniqueFd> duplicate(int fd, int rank) {
+  NL_TRY(fault_points::pass(fault_points::kShareDuplicate));
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy)
+    return system_failure(
+        "share_fd: fcntl(F_DUPFD_CLOEXEC) of rank " + std::to_string(rank) + "'s descriptor", errno);
+  return copy;
+}
+
 // How soon a rank that waits sees that a peer's process has ended.
 constexpr std::chrono::milliseconds kLookForEnded(5);
 
@@ -59,6 +72,7 @@ struct BoardExchange::Mine {
 Result<std::vector<FdLine>> make_fd_lines(int nranks) {
   std::vector<FdLine> lines(static_cast<std::size_t>(nranks));
   for (FdLine& line : lines) {
+    NL_TRY(fault_points::pass(fault_points::kBoardLine));
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
       return system_failure("socketpair", errno);
@@ -120,40 +134,41 @@ Result<UniqueFd> BoardExchange::share_fd(int fd, int root, Deadline deadline) {
   // The root posts the descriptor first, so that after the round it lies in every line. Every rank goes
   // through both rounds whatever happened to it, so that all get the descriptor or none does.
   UniqueFd mine;
-  int error = 0;
   Status local;
   if (rank_ == root) {
-    mine = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    if (!mine) {
-      error = errno;
-    } else if (local = send_to_all(mine.get(), deadline); !local.ok()) {
-      error = EIO;
+    auto copy = duplicate(fd, rank_);
+    local = copy.status();
+    if (copy.ok()) {
+      mine = std::move(copy).value();
+      local = send_to_all(mine.get(), deadline);
     }
   }
-  NL_TRY(round({.kind = kShareFd, .root = root, .error = error}, {}, deadline));
+  NL_TRY(report({.kind = kShareFd, .root = root}, local, deadline));
   if (!local.ok()) return fail(std::move(local));
   if (Status sent = first_error("cannot give its descriptor"); !sent.ok()) return fail(std::move(sent));
 
-  error = 0;
   if (rank_ != root) {
     auto received = receive_fd(deadline);
-    if (received.ok()) {
-      mine = std::move(received).value();
-    } else {
-      local = received.status();
-      error = EIO;
-    }
+    local = received.status();
+    if (received.ok()) mine = std::move(received).value();
   }
-  NL_TRY(round({.kind = kShareFdDone, .root = root, .error = error}, {}, deadline));
+  NL_TRY(report({.kind = kShareFdDone, .root = root}, local, deadline));
   if (!local.ok()) return fail(std::move(local));
   if (Status got = first_error("did not get the descriptor"); !got.ok()) return fail(std::move(got));
   return mine;
+}
+
+Status BoardExchange::report(Mine mine, const Status& local, Deadline deadline) {
+  mine.error = static_cast<int>(local.code());
+  const std::string text = local.text().substr(0, kTextBytes - 1) + '\0';
+  return round(mine, std::as_bytes(std::span(text)), deadline);
 }
 
 Status BoardExchange::send_to_all(int fd, Deadline deadline) const {
   for (int peer = 0; peer < nranks(); ++peer) {
     if (peer == rank_) continue;
     const int line = lines_[static_cast<std::size_t>(peer)].send.get();
+    NL_TRY(fault_points::pass(fault_points::kShareSend));
     const std::byte data{};
     int error = 0;
     while ((error = send_message(line, std::span(&data, 1), std::span(&fd, 1))) != 0) {
@@ -171,6 +186,7 @@ Status BoardExchange::send_to_all(int fd, Deadline deadline) const {
 
 Result<UniqueFd> BoardExchange::receive_fd(Deadline deadline) const {
   const int line = lines_[static_cast<std::size_t>(rank_)].receive.get();
+  NL_TRY(fault_points::pass(fault_points::kShareReceive));
   std::byte data{};
   for (;;) {
     ReceivedMessage received = receive_message(line, std::span(&data, 1), 1);
@@ -192,6 +208,8 @@ Result<UniqueFd> BoardExchange::receive_fd(Deadline deadline) const {
 Status BoardExchange::round(const Mine& mine, std::span<const std::byte> data, Deadline deadline) {
   if (!failed_.ok()) return failed_;
   if (Status peers = peers_failure(); !peers.ok()) return fail(std::move(peers));
+  if (Status here = fault_points::pass(fault_points::kExchangeRound); !here.ok())
+    return fail(std::move(here));
   BoardSlot& slot = board_->slot(rank_, round_);
   slot.kind = mine.kind;
   slot.root = mine.root;
@@ -256,8 +274,12 @@ Status BoardExchange::compare_slots() const {
 
 Status BoardExchange::first_error(const char* what) const {
   for (int r = 0; r < nranks(); ++r) {
-    const int error = last_slot(r).error;
-    if (error != 0) return system_failure("share_fd: rank " + std::to_string(r) + " " + what, error);
+    const BoardSlot& slot = last_slot(r);
+    if (slot.error == 0) continue;
+    // The end may be missing on a board that was overwritten.
+    const std::string_view text(reinterpret_cast<const char*>(slot.data), kTextBytes);
+    return failure(static_cast<Code>(slot.error), "rank %d %s: %s", r, what,
+                   std::string(text.substr(0, text.find('\0'))).c_str());
   }
   return {};
 }

@@ -39,6 +39,8 @@ class BoardExchange final : public Exchange {
   // One round: writes this rank's slot, waits for everyone's and compares what they mean. The slots of round_
   // - 1 can then be read until the next round.
   Status round(const Mine& mine, std::span<const std::byte> data, Deadline deadline);
+  // A round that tells the others what became of this rank's step.
+  Status report(Mine mine, const Status& local, Deadline deadline);
   Status wait_for_all(std::uint32_t kind, Deadline deadline);
   Status compare_slots() const;
   // The failure that some rank reported in the last round, in rank order.

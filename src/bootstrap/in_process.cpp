@@ -10,6 +10,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/fault_point.hpp"
+
 namespace nearlight::bootstrap {
 
 namespace {
@@ -151,9 +153,11 @@ class InProcessExchange final : public Exchange {
  private:
   // Takes part in the group's next round and waits until all have.
   Result<std::shared_ptr<Round>> run(Entry mine, Deadline deadline) {
+    Status here = fault_points::pass(fault_points::kExchangeRound);
     std::unique_lock lock(group_->mutex);
     if (!failed_.ok()) return failed_;
     if (!group_->failed.ok()) return failed_ = group_->failed;
+    if (!here.ok()) return fail_locked(std::move(here));
     const std::shared_ptr<Round> round = group_->round;
     const Kind kind = mine.kind;
     const bool last = round->arrived + 1 == group_->nranks;

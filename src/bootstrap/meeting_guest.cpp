@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fault_point.hpp"
 #include "bootstrap/fd_message.hpp"
 #include "bootstrap/meeting.hpp"
 #include "bootstrap/meeting_word.hpp"
@@ -29,9 +30,6 @@ class Guest {
 
  private:
   Result<std::optional<Seat>> join() {
-    pidfd_ = open_pidfd(host_.pid);
-    if (!pidfd_ && errno == ESRCH) return std::optional<Seat>();
-    if (!pidfd_) return system_failure("pidfd_open", errno);
     MeetingWord hello = MeetingWord::of(Kind::hello);
     hello.rank = party_.rank;
     hello.nranks = party_.nranks;
@@ -39,6 +37,11 @@ class Guest {
     put_text(hello.key, party_.key);
     // That rank 0 has closed is heard below, behind what it said before.
     static_cast<void>(say(hello));
+    // Only now: a rank that has not said who it is would leave without being heard.
+    NL_TRY(fault_points::pass(fault_points::kMeetingHostPidfd));
+    pidfd_ = open_pidfd(host_.pid);
+    if (!pidfd_ && errno == ESRCH) return std::optional<Seat>();
+    if (!pidfd_) return system_failure("pidfd_open", errno);
     for (;;) {
       MeetingWord word{};
       // The board, a line and a pidfd for each rank.
@@ -66,10 +69,14 @@ class Guest {
     if (::poll(&entry, 1, deadline_.left_ms()) < 0 && errno != EINTR) return system_failure("poll", errno);
     if (!deadline_.passed() || (entry.revents & POLLIN) != 0) return {};
     std::string who = host_name() + " does not answer";
-    if (welcomed_) {
+    // It may itself be the one that is stuck.
+    const std::string source = ", by what " + host_name() + " last said";
+    if (welcomed_ && missing_ != 0) {
+      who = "rank(s) " + ranks_in(missing_) + " came and then fell silent" + source;
+    } else if (welcomed_) {
       who += " any more";
     } else if (missing_ != 0) {
-      who = "rank(s) " + ranks_in(missing_) + " did not come in time";
+      who = "rank(s) " + ranks_in(missing_) + " did not come in time" + source;
     }
     return failure(Code::timeout, "the meeting under key \"%s\": %s", party_.key.c_str(), who.c_str());
   }
@@ -98,8 +105,8 @@ class Guest {
       case Speaker::same_build:
         break;
     }
-    // One for each rank that comes, at most.
-    if (word.kind == Kind::waiting && !welcomed_ && ++progress_ <= party_.nranks) {
+    // One for each rank that comes, at most, and one for each that is ready.
+    if (word.kind == Kind::waiting && ++progress_ <= party_.nranks) {
       taken_in_ = true;
       missing_ = word.missing;
       return false;
@@ -112,6 +119,8 @@ class Guest {
     if (word.kind == Kind::welcome && taken_in_ && !welcomed_) {
       NL_TRY(sit_down(word, received));
       welcomed_ = true;
+      missing_ = 0;
+      progress_ = 0;
       static_cast<void>(say(MeetingWord::of(Kind::ready)));
       return false;
     }
@@ -121,6 +130,7 @@ class Guest {
 
   Status sit_down(const MeetingWord& word, ReceivedMessage& received) {
     const auto nranks = static_cast<std::size_t>(party_.nranks);
+    NL_TRY(fault_points::pass(fault_points::kMeetingSeat));
     if (received.fds_cut) {
       return failure(Code::system_error,
                      "recvmsg: descriptors were cut off; %zu are needed (limit of open files?)",

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/fault_point.hpp"
 #include "bootstrap/fd_message.hpp"
 #include "bootstrap/meeting.hpp"
 #include "bootstrap/meeting_word.hpp"
@@ -106,12 +107,14 @@ class Host {
   Status accept_all() {
     // No more than that at a time: others may keep coming, and the rest must have its turn.
     for (std::size_t i = 0; i < kMaxSilent; ++i) {
+      NL_TRY(fault_points::pass(fault_points::kMeetingAccept));
       UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket) {
         if (errno == EAGAIN) return {};
         if (errno == EINTR || errno == ECONNABORTED) continue;
         return system_failure("accept4", errno);
       }
+      NL_TRY(fault_points::pass(fault_points::kMeetingGuest));
       NL_TRY_ASSIGN(const PeerProcess peer, peer_of(socket.get()));
       if (peer.uid != ::geteuid()) {
         turn_away(peer, "of user " + std::to_string(peer.uid));
@@ -166,6 +169,7 @@ class Host {
     if (guest.rank >= 0) {
       if (speaker == Speaker::same_build && word.kind == Kind::ready && !listener_ && !guest.ready) {
         guest.ready = true;
+        if (unready() != 0) tell_progress(unready());
         return {};
       }
       if (speaker == Speaker::same_build && word.kind == Kind::leaves) {
@@ -220,6 +224,7 @@ class Host {
                      "keys, and this one is \"%s\"",
                      hello.rank, other, guest.pid, key);
     }
+    NL_TRY(fault_points::pass(fault_points::kMeetingGuestPidfd));
     guest.pidfd = open_pidfd(guest.pid);
     if (!guest.pidfd && errno == ESRCH) {
       guest.gone = true;
@@ -227,13 +232,18 @@ class Host {
     }
     if (!guest.pidfd) return system_failure("pidfd_open", errno);
     guest.rank = hello.rank;
+    tell_progress(missing());
+    return {};
+  }
+
+  // Whom this rank waits for, so that nobody takes it for the one that is missing.
+  void tell_progress(std::uint64_t waits_for) const {
     MeetingWord word = MeetingWord::of(Kind::waiting);
-    word.missing = missing();
-    // Progress only; who does not read it will not answer either.
+    word.missing = waits_for;
+    // Who does not read it will not answer either.
     for (const Guest& one : guests_) {
       if (one.rank >= 0) static_cast<void>(send_message(one.socket.get(), word.bytes(), {}));
     }
-    return {};
   }
 
   std::string still_missing(int but) const {
@@ -247,6 +257,7 @@ class Host {
     NL_TRY_ASSIGN(std::vector<FdLine> lines, make_fd_lines(party_.nranks));
     Seat seat;
     seat.pidfds.resize(static_cast<std::size_t>(party_.nranks));
+    NL_TRY(fault_points::pass(fault_points::kMeetingOwnPidfd));
     UniqueFd own = open_pidfd(::getpid());
     if (!own) return system_failure("pidfd_open", errno);
     MeetingWord word = MeetingWord::of(Kind::welcome);
@@ -256,6 +267,7 @@ class Host {
 
     for (Guest& guest : guests_) {
       // hear_end still needs the guest's own.
+      NL_TRY(fault_points::pass(fault_points::kMeetingDuplicate));
       UniqueFd pidfd(::fcntl(guest.pidfd.get(), F_DUPFD_CLOEXEC, 0));
       if (!pidfd) return system_failure("fcntl(F_DUPFD_CLOEXEC)", errno);
       seat.pidfds[static_cast<std::size_t>(guest.rank)] = std::move(pidfd);
@@ -281,6 +293,7 @@ class Host {
 
   Status send_welcome(const Guest& guest, const MeetingWord& word, const std::vector<int>& fds) const {
     for (;;) {
+      NL_TRY(fault_points::pass(fault_points::kMeetingWelcome));
       const int error = send_message(guest.socket.get(), word.bytes(), fds);
       if (error == 0 || error == EPIPE || error == ECONNRESET) return {};  // hear_all tells its end
       // ETOOMANYREFS: this user has more descriptors under way than one process may have open; they become

@@ -36,7 +36,7 @@ struct MeetingWord {
     ready = 2,   // has everything that came with `welcome`
     leaves = 3,  // gives up: code, text
     // From rank 0 to the others.
-    waiting = 4,  // `hello` was taken; still to come: missing
+    waiting = 4,  // `hello` or `ready` was taken; still to come, or to be ready: missing
     welcome = 5,  // all are there: pids; with it come the board, the lines and the pidfds
     go = 6,       // all are ready
     refused = 7,  // the meeting has failed: code, text
@@ -64,7 +64,7 @@ static_assert(std::is_trivially_copyable_v<MeetingWord> && kMaxBoardRanks <= 64)
 
 // Another number for every change of what processes share: this form, the board, the order of the descriptors
 // (kForm is for changes that no size shows).
-inline constexpr std::uint32_t kMeetingForm = 1;
+inline constexpr std::uint32_t kMeetingForm = 2;
 inline constexpr std::uint32_t kMeetingLayout = static_cast<std::uint32_t>(
     (((std::uint64_t{kMeetingForm} * 1000003 + sizeof(MeetingWord)) * 1000003 + sizeof(BoardHeader)) *
          1000003 +

@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/fault_point.hpp"
 #include "bootstrap/meeting.hpp"
 #include "bootstrap/meeting_word.hpp"
 
@@ -39,6 +40,7 @@ struct Address {
 };
 
 Result<UniqueFd> make_socket() {
+  NL_TRY(fault_points::pass(fault_points::kMeetingSocket));
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return system_failure("socket(AF_UNIX)", errno);
   return socket;
@@ -47,10 +49,12 @@ Result<UniqueFd> make_socket() {
 // Empty when somebody else has the name.
 Result<UniqueFd> listen_on(const Address& address) {
   NL_TRY_ASSIGN(UniqueFd socket, make_socket());
+  NL_TRY(fault_points::pass(fault_points::kMeetingBind));
   if (::bind(socket.get(), address.get(), address.bytes) != 0) {
     if (errno == EADDRINUSE) return UniqueFd();
     return system_failure("bind", errno);
   }
+  NL_TRY(fault_points::pass(fault_points::kMeetingListen));
   if (::listen(socket.get(), 128) != 0) return system_failure("listen", errno);
   return socket;
 }
@@ -58,6 +62,7 @@ Result<UniqueFd> listen_on(const Address& address) {
 // Empty when nobody listens, or too many are knocking.
 Result<UniqueFd> connect_to(const Address& address) {
   NL_TRY_ASSIGN(UniqueFd socket, make_socket());
+  NL_TRY(fault_points::pass(fault_points::kMeetingConnect));
   while (::connect(socket.get(), address.get(), address.bytes) != 0) {
     if (errno == ECONNREFUSED || errno == EAGAIN) return UniqueFd();
     if (errno != EINTR) return system_failure("connect", errno);
@@ -77,6 +82,7 @@ Result<Seat> meet(const Party& party, Deadline deadline) {
     // A second rank 0 knocks as well: then both groups learn that their keys are the same.
     NL_TRY_ASSIGN(UniqueFd connection, connect_to(address));
     if (connection) {
+      NL_TRY(fault_points::pass(fault_points::kMeetingHost));
       NL_TRY_ASSIGN(const PeerProcess host, peer_of(connection.get()));
       if (host.uid != ::geteuid()) {
         return failure(Code::invalid_usage,

@@ -14,13 +14,18 @@
 #include <new>
 #include <utility>
 
+#include "base/fault_point.hpp"
+
 namespace nearlight::bootstrap {
 
 Result<SharedBoard::Created> SharedBoard::create(int nranks) {
+  NL_TRY(fault_points::pass(fault_points::kBoardMemfd));
   UniqueFd memory(::memfd_create("nearlight-bootstrap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) return system_failure("memfd_create", errno);
+  NL_TRY(fault_points::pass(fault_points::kBoardSize));
   if (::ftruncate(memory.get(), static_cast<off_t>(bytes_for(nranks))) != 0)
     return system_failure("ftruncate of a memfd", errno);
+  NL_TRY(fault_points::pass(fault_points::kBoardSeal));
   // Nobody can cut the memory away under another rank.
   if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return system_failure("fcntl(F_ADD_SEALS)", errno);
@@ -31,6 +36,7 @@ Result<SharedBoard::Created> SharedBoard::create(int nranks) {
 }
 
 Result<SharedBoard> SharedBoard::attach(int memory, int nranks) {
+  NL_TRY(fault_points::pass(fault_points::kBoardStat));
   struct stat info {};
   if (::fstat(memory, &info) != 0) return system_failure("fstat of the board", errno);
   if (static_cast<std::size_t>(info.st_size) != bytes_for(nranks)) {
@@ -41,6 +47,7 @@ Result<SharedBoard> SharedBoard::attach(int memory, int nranks) {
 }
 
 Result<SharedBoard> SharedBoard::map(int memory, int nranks) {
+  NL_TRY(fault_points::pass(fault_points::kBoardMap));
   const std::size_t bytes = bytes_for(nranks);
   void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (base == MAP_FAILED) return system_failure("mmap of a memfd", errno);

@@ -19,7 +19,7 @@ struct BoardSlot {
   static constexpr std::size_t kBytes = 16 * 1024;
   std::uint32_t kind;
   std::int32_t root;
-  std::int32_t error;  // errno of this rank's step, 0 when it went well
+  std::int32_t error;  // the code of what this rank's step failed with (its text is in data), 0: it went well
   std::uint64_t total_bytes;
   std::byte data[kBytes];
 };

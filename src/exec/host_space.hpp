@@ -26,7 +26,11 @@ struct HostSpace {
     std::uint64_t half[2];
   };
 
-  static constexpr std::uint32_t kPollsPerCheck = 1024;
+  // No clock is read while relax() still spins; when it lets others run, each poll may take some
+  // milliseconds.
+  static constexpr std::uint32_t kPolitePolls = 200;
+  static constexpr std::uint32_t kPollsPerCheck = kPolitePolls + 8;
+  static constexpr std::uint32_t kPollsPerLateCheck = 8;
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
   static constexpr bool kUnalignedAccess = true;
 
@@ -108,7 +112,7 @@ struct HostSpace {
 
   // Spins politely at first, then lets another thread run: there may be more ranks than processors.
   static void relax(std::uint32_t polls) {
-    if (polls < 200) {
+    if (polls < kPolitePolls) {
       pause();
     } else {
       std::this_thread::yield();

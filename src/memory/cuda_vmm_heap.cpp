@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fault_point.hpp"
 #include "memory/cuda_driver.hpp"
 #include "memory/cuda_vmm_range.hpp"
 #include "memory/handover.hpp"
@@ -43,6 +44,7 @@ Status require(const CudaDriver& driver, int device, CUdevice_attribute attribut
 }
 
 Result<Place> look_at(const CudaDriver& driver, int device, bool shareable) {
+  NL_TRY(fault_points::pass(fault_points::kVmmDevice));
   NL_TRY(require(driver, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
                  "virtual memory management"));
   if (shareable) {
@@ -69,6 +71,7 @@ Status check_device(int device) {
 // both directions. A GPU that this process does not see (CUDA_VISIBLE_DEVICES) cannot be asked about: there,
 // mapping its memory is what tells.
 Status check_peers(const CudaDriver& driver, int device, const std::vector<Place>& places) {
+  NL_TRY(fault_points::pass(fault_points::kVmmPeers));
   int count = 0;
   NL_TRY(cuda_status(cudaGetDeviceCount(&count), "cudaGetDeviceCount"));
   for (int peer = 0; peer < count; ++peer) {

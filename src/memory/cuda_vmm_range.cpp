@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/fault_point.hpp"
+
 namespace nearlight::memory {
 
 CUmemAllocationProp vmm_properties(int device, bool shareable) {
@@ -16,6 +18,7 @@ CUmemAllocationProp vmm_properties(int device, bool shareable) {
 }
 
 Result<VmmMemory> VmmMemory::create(const CudaDriver& driver, int device, std::size_t bytes, bool shareable) {
+  NL_TRY(fault_points::pass(fault_points::kVmmCreate));
   CUmemGenericAllocationHandle handle{};
   const CUmemAllocationProp properties = vmm_properties(device, shareable);
   NL_TRY(driver.status(driver.mem_create(&handle, bytes, &properties, 0), "cuMemCreate")
@@ -24,6 +27,7 @@ Result<VmmMemory> VmmMemory::create(const CudaDriver& driver, int device, std::s
 }
 
 Result<VmmMemory> VmmMemory::import(const CudaDriver& driver, int fd) {
+  NL_TRY(fault_points::pass(fault_points::kVmmImport));
   CUmemGenericAllocationHandle handle{};
   NL_TRY(driver.status(driver.mem_import(&handle, reinterpret_cast<void*>(static_cast<std::uintptr_t>(fd)),
                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
@@ -40,6 +44,7 @@ VmmMemory::~VmmMemory() {
 }
 
 Result<UniqueFd> VmmMemory::export_fd() const {
+  NL_TRY(fault_points::pass(fault_points::kVmmExport));
   int fd = -1;
   NL_TRY(driver_->status(driver_->mem_export(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
                          "cuMemExportToShareableHandle"));
@@ -53,6 +58,7 @@ Status VmmMemory::release() {
 
 Result<std::shared_ptr<VmmRange>> VmmRange::reserve(const CudaDriver& driver, int nranks,
                                                     std::size_t stride) {
+  NL_TRY(fault_points::pass(fault_points::kVmmReserve));
   CUdeviceptr base = 0;
   const std::size_t total = static_cast<std::size_t>(nranks) * stride;
   NL_TRY(driver.status(driver.mem_address_reserve(&base, total, 0, 0, 0), "cuMemAddressReserve"));
@@ -69,12 +75,14 @@ VmmRange::~VmmRange() {
 }
 
 Status VmmRange::map(int rank, const VmmMemory& memory) {
+  NL_TRY(fault_points::pass(fault_points::kVmmMap));
   NL_TRY(driver_.status(driver_.mem_map(part(rank), stride_, 0, memory.get(), 0), "cuMemMap"));
   mapped_[static_cast<std::size_t>(rank)].store(true);
   return {};
 }
 
 Status VmmRange::allow(int rank, const std::vector<int>& devices) const {
+  NL_TRY(fault_points::pass(fault_points::kVmmAllow));
   std::vector<CUmemAccessDesc> access;
   for (const int device : devices) {
     CUmemAccessDesc entry{};
@@ -87,6 +95,7 @@ Status VmmRange::allow(int rank, const std::vector<int>& devices) const {
 }
 
 Status VmmRange::zero(int rank, Deadline deadline) {
+  NL_TRY(fault_points::pass(fault_points::kVmmZero));
   NL_TRY_ASSIGN(const OwnStream stream, OwnStream::create());
   NL_TRY(cuda_status(cudaMemsetAsync(reinterpret_cast<void*>(part(rank)), 0, stride_, stream.get()),
                      "cudaMemsetAsync"));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fault_point.hpp"
 #include "memory/cuda_driver.hpp"
 #include "memory/handover.hpp"
 #include "memory/nccl_api.hpp"
@@ -58,6 +59,7 @@ class Window {
   }
 
   Status allocate(std::size_t bytes) {
+    NL_TRY(fault_points::pass(fault_points::kNcclAllocate));
     NL_TRY_ASSIGN(pointer_, nccl_.mem_alloc(bytes));
     bytes_ = bytes;
     return {};
@@ -85,7 +87,7 @@ class Window {
           "%s has no symmetric memory for this communicator: ncclCommWindowRegister gave no window",
           nccl_.describe().c_str());
     }
-    return {};
+    return fault_points::pass(fault_points::kNcclRegister);
   }
 
   // Where this rank finds the parts of all `nranks` ranks. Uses the beginning of the memory for it.
@@ -104,6 +106,7 @@ class Window {
   }
 
   Status zero(Deadline deadline) {
+    NL_TRY(fault_points::pass(fault_points::kNcclZero));
     NL_TRY_ASSIGN(const OwnStream stream, OwnStream::create());
     NL_TRY(cuda_status(cudaMemsetAsync(pointer_, 0, bytes_, stream.get()), "cudaMemsetAsync"));
     return finish(stream, "zeroing the heap", deadline);
@@ -142,6 +145,7 @@ class NcclWindowHeap final : public Heap {
 
 // All ranks in one load/store team, in the communicator's order.
 Status check_team(const Nccl& nccl, ncclComm* comm, int rank, int nranks) {
+  NL_TRY(fault_points::pass(fault_points::kNcclTeam));
   NL_TRY_ASSIGN(const NcclTeam team, nccl.lsa_team(comm));
   if (team.nranks != nranks) {
     return failure(Code::unsupported, "only %d of the %d ranks reach each other's memory by load and store",

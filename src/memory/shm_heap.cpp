@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/fault_point.hpp"
 #include "base/unique_fd.hpp"
 #include "memory/handover.hpp"
 
@@ -32,6 +33,7 @@ class Mapping {
  public:
   // Maps `bytes` of `fd`, or anonymous memory with fd -1, at a 2 MiB boundary when it is large.
   static Result<std::shared_ptr<Mapping>> create(int fd, std::size_t bytes) {
+    NL_TRY(fault_points::pass(fault_points::kMemoryReserve));
     const bool huge = bytes >= kHugePage_bytes;
     const std::size_t slack = huge ? kHugePage_bytes : 0;
     void* const reserved =
@@ -46,6 +48,7 @@ class Mapping {
       if (front < slack) ::munmap(base + bytes, slack - front);
     }
     auto mapping = std::make_shared<Mapping>(base, bytes);  // from here on it cleans up
+    NL_TRY(fault_points::pass(fault_points::kMemoryMap));
     const int flags = MAP_FIXED | (fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
     if (::mmap(base, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
       return system_failure("mmap of " + std::to_string(bytes) + " bytes", errno);
@@ -86,11 +89,14 @@ Status check_fits(std::size_t bytes, int nranks) {
 }
 
 Result<UniqueFd> create_memfd(std::size_t bytes) {
+  NL_TRY(fault_points::pass(fault_points::kMemoryMemfd));
   UniqueFd fd(::memfd_create("nearlight-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return system_failure("memfd_create", errno);
+  NL_TRY(fault_points::pass(fault_points::kMemorySize));
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return system_failure("ftruncate of a memfd to " + std::to_string(bytes) + " bytes", errno);
   }
+  NL_TRY(fault_points::pass(fault_points::kMemorySeal));
   // Nobody can cut the memory away under another rank.
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return system_failure("fcntl(F_ADD_SEALS)", errno);
@@ -101,6 +107,7 @@ Result<UniqueFd> create_memfd(std::size_t bytes) {
 // Puts zeroed pages behind this rank's part, near the thread that calls. For a memfd through fallocate, which
 // reports a lack of memory instead of a signal at the first touch.
 Status provide_part(int fd, const HeapView& view) {
+  NL_TRY(fault_points::pass(fault_points::kMemoryProvide));
   if (fd >= 0) {
     const auto offset = static_cast<off_t>(static_cast<std::size_t>(view.rank) * view.stride);
     while (::fallocate(fd, 0, offset, static_cast<off_t>(view.stride)) != 0) {
@@ -119,6 +126,7 @@ Status provide_part(int fd, const HeapView& view) {
 
 // Enters all parts into this process's page table.
 Status touch_all(const HeapView& view) {
+  NL_TRY(fault_points::pass(fault_points::kMemoryTouch));
   const std::size_t bytes = static_cast<std::size_t>(view.nranks) * view.stride;
   if (::madvise(view.base, bytes, MADV_POPULATE_READ) == 0) return {};
   if (errno != EINVAL) return system_failure("madvise(MADV_POPULATE_READ)", errno);

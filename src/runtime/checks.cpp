@@ -1,4 +1,5 @@
 #include "runtime/checks.hpp"
+#include "base/fault_point.hpp"
 #include "runtime/collective.hpp"
 
 #include <cinttypes>
@@ -85,6 +86,7 @@ Result<bool> effective_check(const Options& options) {
 }
 
 Result<Settings> settings_of(const Options& options, const route::Target* target) {
+  NL_TRY(fault_points::pass(fault_points::kSettings));
   NL_TRY_ASSIGN(const auto timeout, effective_timeout(options));
   NL_TRY_ASSIGN(const bool check, effective_check(options));
   NL_TRY(check_options(options));

@@ -59,6 +59,11 @@ struct CallOptions {
   // sentinel; CPU: types and operators with algorithm::has_own_code().
   std::uint32_t delay_point = 0;
   std::uint64_t delay_ns = 0;
+  // Test hook, one rank's own: what happens to the `faulty_packet`-th thing that this rank sends in the call
+  // (algorithm::host::PacketFault; 1: lost, 2: spoilt). CPU only; types and operators with
+  // algorithm::has_own_code().
+  std::uint32_t packet_fault = 0;
+  std::uint64_t faulty_packet = 0;
 };
 
 // The first failure, as far as it is known.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "algorithm/cuda/barrier.hpp"
+#include "base/fault_point.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
@@ -29,6 +30,7 @@ struct Sizes {
 };
 
 Result<Place> look_at(int device) {
+  NL_TRY(fault_points::pass(fault_points::kCudaDevice));
   int devices = 0;
   NL_TRY_CUDA(cudaGetDeviceCount(&devices));
   if (device < 0 || device >= devices) {
@@ -130,8 +132,10 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
 
   auto prepare = [&]() -> Status {
     NL_TRY(guard.status());
+    NL_TRY(fault_points::pass(fault_points::kCudaKernels));
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
+    NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
     return {};
   };
@@ -157,6 +161,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
 }
 
 Status CudaCommunicator::empty_packets() {
+  NL_TRY(fault_points::pass(fault_points::kCudaPackets));
   char* const first = heap_->view().base + static_cast<std::size_t>(rank_) * heap_->view().stride +
                       heap_offset_ + layout_.packets_at();
   NL_TRY_CUDA(cudaMemset2D(first, layout_.region_bytes(), 0xff, layout_.packets_bytes(), regions_));
@@ -186,6 +191,7 @@ route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType ty
 Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type, ReduceOp op,
                                                 const CallOptions& options, bool in_a_loop) const {
   route::Facts facts = this->facts(count, type, op);
+  if (options.packet_fault != 0) return failure(Code::unsupported, "packet_fault: CPU ranks only");
   if (nranks() == 1) return route::all_reduce(facts);
   if (in_a_loop || options.delay_point != 0) {
     // There are no such kernels of the sentinel: another protocol is chosen, and a forced one is refused.

@@ -105,9 +105,10 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   if (count != 0) NL_TRY(check_buffers(send, recv, count, type, op));
   if (check_) NL_TRY(compare_calls({Collective::all_reduce, count, type, op.op}));
   if (count == 0) return {};
-  if (options.delay_point != 0 && !algorithm::has_own_code(type, op.op)) {
-    return failure(Code::invalid_argument, "delay_point: not for %s %s, only for %s", name_of(type),
-                   name_of(op.op), algorithm::kOwnCode);
+  if ((options.delay_point != 0 || options.packet_fault != 0) && !algorithm::has_own_code(type, op.op)) {
+    return failure(Code::invalid_argument, "%s: not for %s %s, only for %s",
+                   options.delay_point != 0 ? "delay_point" : "packet_fault", name_of(type), name_of(op.op),
+                   algorithm::kOwnCode);
   }
   NL_TRY_ASSIGN(const route::Route route, route_of_call(facts(count, type, op.op), options));
   if (nranks() == 1) {
@@ -135,7 +136,9 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
       .recv = recv,
       .count = count,
       .factor = op.factor ? op.factor->bits : 0,
-      .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns}};
+      .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns},
+      .packet_fault = {static_cast<algorithm::host::PacketFault::Kind>(options.packet_fault),
+                       options.faulty_packet}};
   algorithm::host::all_reduce(call);
   return own_outcome(Collective::all_reduce);
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fault_point.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/pidfd.hpp"
 
@@ -35,6 +36,7 @@ class PidfdWatch final : public PeerWatch {
   }
 
   Status run() {
+    NL_TRY(fault_points::pass(fault_points::kWatchThread));
     try {
       thread_ = std::thread([this] { watch(); });
     } catch (const std::system_error& error) {
@@ -71,12 +73,14 @@ class PidfdWatch final : public PeerWatch {
 
 Result<std::unique_ptr<PeerWatch>> PeerWatch::start(std::span<const pid_t> processes, int own_rank,
                                                     std::function<void(int, pid_t)> on_death) {
+  NL_TRY(fault_points::pass(fault_points::kWatchStop));
   UniqueFd stop(::eventfd(0, EFD_CLOEXEC));
   if (!stop) return system_failure("eventfd", errno);
   std::vector<UniqueFd> pidfds;
   std::vector<std::pair<int, pid_t>> peers;
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {
     if (static_cast<int>(rank) == own_rank) continue;
+    NL_TRY(fault_points::pass(fault_points::kWatchPidfd));
     UniqueFd fd = bootstrap::open_pidfd(processes[rank]);
     if (!fd && errno == ESRCH) {
       return failure(Code::remote_error, "rank %zu: its process %d has ended", rank,

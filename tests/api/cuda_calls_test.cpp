@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "api/handles.hpp"
+#include "base/fault_point.hpp"
 #include "bootstrap/in_process.hpp"
 #include "runtime/cuda_communicator.hpp"
 #include "tests/api/allocations.hpp"
@@ -32,7 +33,7 @@ class FakeHeap final : public memory::Heap {
 using Created = Result<std::unique_ptr<runtime::Communicator>>;
 
 // Rank r on device r.
-std::vector<Created> create_pair(bool check) {
+std::vector<Created> create_pair(bool check, const fault_points::Hook& on_rank_1 = {}) {
   auto exchanges = bootstrap::make_in_process_group(2);
   std::vector<Created> created;
   for (int rank = 0; rank < 2; ++rank) created.emplace_back(Status(Code::internal_error, "not run"));
@@ -49,6 +50,8 @@ std::vector<Created> create_pair(bool check) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       const auto i = static_cast<std::size_t>(rank);
+      const fault_points::Planted planted(
+          rank == 1 && on_rank_1 ? on_rank_1 : [](const fault_points::Point&) { return Status(); });
       created[i] = runtime::CudaCommunicator::create(std::move(exchanges[i]), rank, false, make_heap, nullptr,
                                                      options);
       // When putting it back is what fails there is nobody to tell.
@@ -276,6 +279,29 @@ TEST(CudaCreation, ARefusalOfCudaFailsBothRanksAndLeavesNothing) {
   }
   EXPECT_GE(failures, 20);
   EXPECT_EQ(fake_cuda::live(), before);
+}
+
+// Each point that the creation of GPU ranks comes by before and after its memory: both ranks fail, and both
+// texts name the point.
+TEST(CudaCreation, EachFaultPointFailsBothRanksAndLeavesNothing) {
+  const int before = fake_cuda::live();
+  int points = 0;
+  for (const fault_points::Point* const point : fault_points::all()) {
+    if (point->creation != fault_points::Creation::cuda) continue;
+    ++points;
+    const auto created = create_pair(false, [point](const fault_points::Point& here) {
+      return &here == point ? fault_points::planted_failure(here) : Status();
+    });
+    for (const Created& one : created) {
+      ASSERT_FALSE(one.ok()) << point->name;
+      EXPECT_NE(one.status().text().find(point->name), std::string::npos) << one.status().text();
+    }
+    EXPECT_NE(created[0].status().text().find("rank 1"), std::string::npos) << created[0].status().text();
+    EXPECT_EQ(fake_cuda::live(), before) << point->name;
+    const auto again = create_pair(false);
+    EXPECT_TRUE(again[0].ok() && again[1].ok()) << "after " << point->name;
+  }
+  EXPECT_EQ(points, 4);
 }
 
 }  // namespace

@@ -29,6 +29,21 @@ TEST(Poll, EndsByTheAbortWord) {
             Wait::aborted);
 }
 
+// With more ranks than processors each poll may take a slice of the processor, and a rank that shall stop
+// must not need a thousand of them to see it.
+TEST(Poll, LooksOftenOnceItLetsOthersRun) {
+  for (const int late : {300, 1000, 5000}) {
+    std::uint32_t abort = 0;
+    int attempts = 0;
+    const Wait outcome = poll<HostSpace>({.abort = &abort, .timeout_ns = 60'000'000'000}, [&] {
+      if (++attempts == late) abort = 1;
+      return false;
+    });
+    EXPECT_EQ(outcome, Wait::aborted);
+    EXPECT_LE(attempts - late, static_cast<int>(HostSpace::kPollsPerLateCheck) + 1) << late;
+  }
+}
+
 // A peer may send the last of its data, end, and be noticed, all between two looks at the data.
 TEST(Poll, WhatArrivedBeforeTheAbortCounts) {
   for (std::uint32_t late = 1; late <= 2 * HostSpace::kPollsPerCheck + 1; ++late) {

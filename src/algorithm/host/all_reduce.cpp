@@ -13,11 +13,9 @@ namespace {
 
 using exec::HostSpace;
 
-template <class T, ReduceOp op, int kMax, class Hooks>
-void run(const AllReduceCall& call, const Hooks& hooks) {
+template <class T, ReduceOp op, int kMax, class Cells, class SessionT, class Hooks>
+void run_in(SessionT& session, const AllReduceCall& call, const Hooks& hooks) {
   using Math = PackMath<HostSpace, T, op>;
-  protocol::Session session(Region<kMax>(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{},
-                            *call.state, call.control, 0, call.collective);
   const Buffer<HostSpace, T> input(const_cast<void*>(call.send), call.count), output(call.recv, call.count);
   if (call.algorithm == Algorithm::two_shot) {
     two_shot_of<T, kMax>(session, call.protocol, input, output, hooks, Math{});
@@ -28,19 +26,41 @@ void run(const AllReduceCall& call, const Hooks& hooks) {
       one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, 1, input, output, hooks);
     }
   } else {
-    one_shot_simple<Math, kMax, 1, Bulk<T, op>>(session, Share{0, 1}, input, output, hooks);
+    one_shot_simple<Math, kMax, 1, Cells>(session, Share{0, 1}, input, output, hooks);
   }
   session.close();
 }
 
+template <class T, ReduceOp op, int kMax>
+void run(const AllReduceCall& call) {
+  protocol::Session session(Region<kMax>(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{},
+                            *call.state, call.control, 0, call.collective);
+  run_in<T, op, kMax, Bulk<T, op>>(session, call, NoDelay{});
+}
+
+// With the test hooks. The space is another one, and so are the types that lead to it.
+template <class T, ReduceOp op>
+void run_hooked(const AllReduceCall& call) {
+  const HookedSpace::Planted planted(call.packet_fault);
+  protocol::RegionState<HookedSpace> state{call.state->epoch, call.state->failed, {}};
+  const protocol::Control<HookedSpace> control{call.control.abort, call.control.claim, call.control.valid,
+                                               call.control.record, call.control.timeout_ns};
+  protocol::Session session(
+      protocol::FlatRegion<HookedSpace>(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{},
+      state, control, 0, call.collective);
+  run_in<T, op, protocol::kMaxRanks, HookedSpace::Cells<T, op>>(session, call, call.delay);
+  call.state->epoch = state.epoch;
+  call.state->failed = state.failed;
+}
+
 template <class T, ReduceOp op>
 void run_ranks(const AllReduceCall& call) {
-  if (call.delay.point != DelayPoint::none) {
-    run<T, op, protocol::kMaxRanks>(call, call.delay);
+  if (call.delay.point != DelayPoint::none || call.packet_fault.kind != PacketFault::Kind::none) {
+    run_hooked<T, op>(call);
   } else if (call.layout.nranks <= 2) {
-    run<T, op, 2>(call, NoDelay{});
+    run<T, op, 2>(call);
   } else {
-    run<T, op, protocol::kMaxRanks>(call, NoDelay{});
+    run<T, op, protocol::kMaxRanks>(call);
   }
 }
 

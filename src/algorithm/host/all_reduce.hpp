@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "algorithm/host/hooked_space.hpp"
 #include "algorithm/kinds.hpp"
 #include "algorithm/one_shot.hpp"
 #include "base/types.hpp"
@@ -25,8 +26,10 @@ struct AllReduceCall {
   const void* send;
   void* recv;
   std::uint64_t count;
-  std::uint64_t factor = 0;           // premul_sum: the bits of this rank's factor
-  Delay<exec::HostSpace> delay = {};  // test hook; has_own_code() only
+  std::uint64_t factor = 0;  // premul_sum: the bits of this rank's factor
+  // Test hooks; has_own_code() only.
+  Delay<exec::HostSpace> delay = {};
+  PacketFault packet_fault = {};
 };
 
 // A failure is in the control's record, not in a return value: one place for all spaces.

@@ -25,6 +25,18 @@ NL_FN Wait check_limits(const Control<S>& control, std::uint64_t& started_ns) {
   return aborted ? Wait::aborted : late ? Wait::timeout : Wait::ok;
 }
 
+// How many polls lie before the next look at the limits, `checks` having been made. A space in which a poll
+// can take long once the wait has, because the thread then lets others run, looks more often from then on
+// (S::kPollsPerLateCheck): there may be more threads than processors, and a slice of the processor is long.
+template <exec::ExecSpace S>
+NL_FN constexpr std::uint32_t polls_before_check(std::uint32_t checks) {
+  if constexpr (requires { S::kPollsPerLateCheck; }) {
+    return checks == 0 ? S::kPollsPerCheck : S::kPollsPerLateCheck;
+  } else {
+    return S::kPollsPerCheck;
+  }
+}
+
 // Calls `attempt` until it returns true; looks at the limits after every kPollsPerCheck polls. When one is
 // reached, calls give_up(outcome) and returns false.
 template <exec::ExecSpace S, class Attempt, class GiveUp>
@@ -32,7 +44,7 @@ NL_FN bool poll(const Control<S>& control, Attempt&& attempt, GiveUp&& give_up) 
   std::uint64_t started_ns = 0;
   for (std::uint32_t checks = 0;; ++checks) {
     NL_NO_UNROLL
-    for (std::uint32_t polls = 0; polls < S::kPollsPerCheck; ++polls) {
+    for (std::uint32_t polls = 0; polls < polls_before_check<S>(checks); ++polls) {
       if (attempt()) return true;
       S::relax(checks * S::kPollsPerCheck + polls);
     }
@@ -62,7 +74,7 @@ NL_FN bool poll_in_lockstep(const Control<S>& control, Attempt&& attempt, GiveUp
   std::uint64_t started_ns = 0;
   for (std::uint32_t checks = 0;; ++checks) {
     NL_NO_UNROLL
-    for (std::uint32_t polls = 0; polls < S::kPollsPerCheck; ++polls) {
+    for (std::uint32_t polls = 0; polls < polls_before_check<S>(checks); ++polls) {
       if (S::all_in_lockstep(attempt())) return true;
       S::relax(checks * S::kPollsPerCheck + polls);
     }
