@@ -2,24 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
 #include <cstdio>
 #include <map>
 #include <tuple>
 #include <utility>
 
+#include "cli/append.hpp"
+
 namespace nearlight::cli {
 
 namespace {
-
-[[gnu::format(printf, 2, 3)]] void append(std::string& text, const char* format, ...) {
-  char line[512];
-  std::va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  text += line;
-}
 
 using Key = std::tuple<std::string, std::uint64_t, std::string, std::string, int, Mode, int, std::string,
                        std::string, std::uint64_t>;

@@ -1,21 +1,13 @@
 #include "cli/demo_table.hpp"
 
 #include <algorithm>
-#include <cstdarg>
 #include <cstdio>
+
+#include "cli/append.hpp"
 
 namespace nearlight::cli {
 
 namespace {
-
-[[gnu::format(printf, 2, 3)]] void append(std::string& text, const char* format, ...) {
-  char line[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  text += line;
-}
 
 const char* what_it_holds(Mode mode) {
   switch (mode) {

@@ -1,12 +1,12 @@
 #include "cli/sol_command.hpp"
 
 #include <CLI/CLI.hpp>
-#include <cstdarg>
 #include <cstdio>
 #include <nearlight/build_info.hpp>
 #include <optional>
 
 #include "base/status.hpp"
+#include "cli/append.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/machine.hpp"
 #include "cli/results.hpp"
@@ -62,15 +62,6 @@ Result<Devices> choose_devices(const std::string& text, const probe::GpuFacts& f
                    devices[0], devices[1]);
   }
   return devices;
-}
-
-[[gnu::format(printf, 2, 3)]] void append(std::string& text, const char* format, ...) {
-  std::va_list args;
-  va_start(args, format);
-  char line[512];
-  std::vsnprintf(line, sizeof line, format, args);
-  va_end(args);
-  text += line;
 }
 
 void append_spreads(std::string& text, const char* name, const char* meaning,

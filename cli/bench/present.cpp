@@ -3,25 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdarg>
 #include <cstdio>
 #include <utility>
 
 #include <nearlight/build_info.hpp>
+#include "cli/append.hpp"
 #include "cli/bench/table.hpp"
 
 namespace nearlight::bench {
 
 namespace {
 
-[[gnu::format(printf, 2, 3)]] void append(std::string& text, const char* format, ...) {
-  char line[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  text += line;
-}
+using cli::append;
 
 // An implementation and the scratch it was measured with; what goes into one table.
 using Series = std::pair<std::string, std::uint64_t>;

@@ -1,22 +1,16 @@
 #include "cli/bench/table.hpp"
 
 #include <algorithm>
-#include <cstdarg>
 #include <cstdio>
 #include <map>
+
+#include "cli/append.hpp"
 
 namespace nearlight::bench {
 
 namespace {
 
-[[gnu::format(printf, 2, 3)]] void append(std::string& text, const char* format, ...) {
-  char line[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  text += line;
-}
+using cli::append;
 
 // Seven columns wide, with as many decimals as fit.
 std::string time_text(double us) {

@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
 #include <cstdio>
 #include <limits>
 
+#include "cli/append.hpp"
 #include "cli/demo_table.hpp"
 
 namespace nearlight::report {
 
 namespace {
+
+using cli::append;
 
 // The plot within the picture; the legend stands below it.
 constexpr double kWidth = 720, kLeft = 64, kRight = 16, kTop = 32, kPlotHeight = 280, kFoot = 40;
@@ -18,15 +20,6 @@ constexpr double kLegendRow = 18, kLegendColumn = 320;
 // Told apart by readers who see colours differently (Okabe and Ito); the mark differs too.
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                     "#e69f00", "#56b4e9", "#8a8a00", "#7f7f7f"};
-
-[[gnu::format(printf, 2, 3)]] void append(std::string& text, const char* format, ...) {
-  char line[512];
-  std::va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  text += line;
-}
 
 // One axis: values from `low` to `high`, both above 0, onto places from `begin` to `end`.
 class Axis {

@@ -76,8 +76,7 @@ std::size_t sentinel_round(const Facts& facts) {
 }
 
 // The CTAs of a message of so many units, of which a region takes `slots` in a round: few, and more of them
-// for what the few could not hold in registers (on 2 x H200 4 MiB take 64 CTAs 14.7, 128 CTAs 14.0 us) or in
-// one round.
+// for what the few could not hold in registers (see docs/dev/lab.md) or in one round.
 std::uint32_t regions_for(const Facts& facts, std::size_t units, std::size_t slots) {
   const std::size_t held = std::min<std::size_t>(std::size_t{512} * 4, slots);
   return units > few_regions(facts) * held ? facts.regions : few_regions(facts);

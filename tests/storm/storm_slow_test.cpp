@@ -3,19 +3,10 @@
 
 #include <chrono>
 
-#include "tests/storm/storm.hpp"
+#include "tests/storm/expect_calm.hpp"
 
 namespace nearlight::test {
 namespace {
-
-void expect_calm(const Storm& storm) {
-  std::printf("%s\n", command_line_of(storm).c_str());
-  std::fflush(stdout);
-  const StormOutcome outcome = run_storm(storm);
-  EXPECT_EQ(outcome.problems, "");
-  EXPECT_EQ(outcome.operations, storm.operations);
-  EXPECT_EQ(outcome.wrong + outcome.stuck, 0u);
-}
 
 std::uint64_t seed_of_now() {
   return static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch() /

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/storm/storm.hpp"
+#include "tests/storm/expect_calm.hpp"
 #include "tests/support/spawned.hpp"
 
 namespace nearlight::test {
@@ -10,15 +10,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-void expect_calm(const Storm& storm) {
-  std::printf("%s\n", command_line_of(storm).c_str());
-  std::fflush(stdout);
-  const StormOutcome outcome = run_storm(storm);
-  EXPECT_EQ(outcome.problems, "");
-  EXPECT_EQ(outcome.operations, storm.operations);
-  EXPECT_EQ(outcome.wrong + outcome.stuck, 0u);
-}
 
 constexpr std::uint64_t kOperations = kSlowDown == 1 ? 5000 : 1500;
 
