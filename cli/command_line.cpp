@@ -126,8 +126,9 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
       ->type_name("SIZES");
   app.add_option("--sm", options.sm,
                  "mode kernel: the SM that runs the operations, on every GPU [where the GPU puts them]");
-  app.add_option("--offsets", options.offsets,
-                 "mode kernel: repeat with the slots at that many places in memory");
+  app.add_option(
+      "--offsets", options.offsets,
+      "modes kernel and graph: repeat with the slots at that many places in memory, instead of the fastest");
   app.add_flag(
       "--percentiles", options.percentiles,
       "also print min, p50, p95, p99, p99.9, max, the ratios to the limits and, where operations are "

@@ -194,7 +194,8 @@ Status validate(const BenchOptions& options) {
   if (!options.check && !options.compare.empty()) return bad("-c 0: --compare takes checked results only");
   if (options.timeout_ms < 1) return bad("--timeout must be at least 1 ms");
   if (options.offsets < 0 || options.offsets > kMaxOffsets) return bad("--offsets must be from 0 to 1024");
-  if (options.offsets > 0 && options.mode != cli::Mode::kernel) return bad("--offsets needs --mode kernel");
+  if (options.offsets > 0 && options.mode == cli::Mode::eager)
+    return bad("--offsets needs --mode kernel or graph");
   if (options.sm && options.mode != cli::Mode::kernel) return bad("--sm needs --mode kernel");
   if (options.mode == cli::Mode::kernel) {
     if (!options.against.empty())

@@ -58,7 +58,7 @@ struct BenchOptions {
   std::vector<std::size_t>
       scratch;  // see with_scratch(); a set of rows each. Empty: the communicator's default
   std::optional<std::uint32_t> sm;  // kernel mode: the SM that works; unset: where the GPU puts it
-  int offsets = 0;                  // kernel mode: how many slot offsets; 0: one run as it comes
+  int offsets = 0;                  // kernel and graph mode: how many slot offsets; 0: one run as it comes
   bool percentiles = false;
   std::string json;                    // result file to write; "" for none
   std::string compare;                 // result file to compare with; "" for none

@@ -64,6 +64,7 @@ std::string heading(const BenchOptions& options, const Plan& plan, const Setting
          options.collective.c_str(), setting.backend.c_str(), setting.memory.c_str(), setting.ranks);
   append(text, "# mode %s, chain %d, samples %zu in %zu turns, warmup %zu, check %d\n",
          cli::name_of(plan.mode), plan.chain, plan.samples, plan.rounds, plan.warmup, plan.check ? 1 : 0);
+  if (!setting.placement.empty()) append(text, "# fastest slots: %s\n", setting.placement.c_str());
   for (std::size_t rank = 0; rank < setting.places.size(); ++rank) {
     append(text, "#  Rank %2zu on %s\n", rank, setting.places[rank].c_str());
   }

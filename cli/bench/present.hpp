@@ -11,8 +11,9 @@
 namespace nearlight::bench {
 
 struct Setting {
-  std::string backend;  // "host", "cuda"
-  std::string memory;   // "shm", "cuda_vmm", "nccl_window"
+  std::string backend;    // "host", "cuda"
+  std::string memory;     // "shm", "cuda_vmm", "nccl_window"
+  std::string placement;  // Communicator::placement() of the first one
   int ranks = 0;
   std::vector<std::string> places;  // where each rank runs: "device  0 [NVIDIA H200]"
   cli::Machine machine;

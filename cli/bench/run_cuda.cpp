@@ -36,6 +36,7 @@ struct Rank {
   Status status;
   std::vector<Measured> measured;
   std::string memory;
+  std::string placement;
   std::string nccl;
 };
 
@@ -54,7 +55,10 @@ Result<std::unique_ptr<runtime::Communicator>> create_own(const CudaJob& job, Ra
                                                           std::size_t turn, std::size_t contender,
                                                           peers::NcclComm* nccl) {
   runtime::Options options = job.comm;
-  if (job.offsets > 0) options.heap_offset = turn * kOffsetStep;
+  if (job.offsets > 0) {
+    options.heap_offset = turn * kOffsetStep;
+    options.calibrate = false;  // the slots are where the offset puts them
+  }
   if (!job.scratch.empty()) options = with_scratch(options, job.scratch[turn]);
   if (job.attach) return runtime::create_cuda_nccl(nccl->get(), options);
   return runtime::create_cuda_local(std::move(rank.for_communicators[turn * own_contenders(job) + contender]),
@@ -88,6 +92,7 @@ Status run_rank(const CudaJob& job, Rank& rank) {
     for (std::size_t own = 0; own < own_contenders(job); ++own) {
       NL_TRY_ASSIGN(auto communicator, create_own(job, rank, device, turn, own, for_attaching.get()));
       rank.memory = communicator->memory();
+      if (rank.placement.empty()) rank.placement = communicator->placement();
       runtime::CallOptions call = job.call;
       const Forced forced = forced_in(job, own);
       call.algorithm = forced.algorithm;
@@ -130,6 +135,7 @@ Setting setting_of(const CudaJob& job, const Rank& rank, const cli::Floors& floo
   Setting setting;
   setting.backend = job.attach ? "nccl" : "cuda";
   setting.memory = rank.memory;
+  setting.placement = rank.placement;
   setting.ranks = static_cast<int>(job.devices.size());
   std::vector<int> used;
   for (const int device : job.devices) {

@@ -118,6 +118,7 @@ std::optional<std::string> read(const Text& variable) {
 
 std::vector<Row> all() {
   std::vector<Row> rows = {
+      {kCalibrate.name, "0 or 1", kCalibrate.unset ? "1" : "0", kCalibrate.meaning, Reader::library},
       {kCheck.name, "0 or 1", kCheck.unset ? "1" : "0", kCheck.meaning, Reader::library},
       row_of(kDebug),
       row_of(kForcePath),

@@ -45,6 +45,10 @@ struct Text {
   const char* meaning;
 };
 
+inline constexpr Switch kCalibrate{"NEARLIGHT_CALIBRATE", true,
+                                   "Whether ranks on GPUs of their own measure, as they create a "
+                                   "communicator and for some 40 ms, which part "
+                                   "of its memory is the fastest for small messages. The same on all ranks."};
 inline constexpr Switch kCheck{
     "NEARLIGHT_CHECK", false,
     "Check mode, for communicators whose configuration does not say: every call looks at its pointers and "

@@ -41,12 +41,12 @@ Route ll_on_gpu(const Facts& facts) {
   const std::uint32_t regions = few_regions(facts);
   route.protocol = Protocol::ll;
   const std::size_t packs = ceil_div(bytes_of(facts), kPackBytes);
-  // Measured on 2 x H200 in graphs: one warp for what fits it, then 128 threads a CTA (a few per cent faster
-  // than one warp a CTA up to 8 KiB, the same beyond), and large CTAs once there are no more to add.
+  // Measured on 2 x H200 in graphs: one CTA for what fits it, 128 threads each (a few per cent faster than
+  // one warp a CTA up to 8 KiB, the same beyond), and large CTAs once there are no more to add.
   const Table& table = table_of(facts);
-  const auto threads = static_cast<std::uint32_t>(packs <= 32     ? 32
-                                                  : packs <= 8192 ? table.ll_threads
-                                                                  : table.ll_large_threads);
+  const auto large = static_cast<std::uint32_t>(packs <= 8192 ? table.ll_threads : table.ll_large_threads);
+  // No warp without a pack: the kernel without conditions takes the message then.
+  const std::uint32_t threads = std::min(large, up_to(ceil_div(packs, 32), large / 32) * 32);
   route.threads = std::min(threads, std::max(32u, facts.slots / 32 * 32));
   route.held = 1;
   const std::uint32_t most =

@@ -41,10 +41,11 @@ struct Facts {
 struct Route {
   Algorithm algorithm = Algorithm::one_shot;
   Protocol protocol = Protocol::ll;
-  std::uint32_t grid = 1;     // CTAs
-  std::uint32_t threads = 1;  // per CTA
-  std::uint32_t held = 0;     // packs (LL) or packets (sentinel) a thread holds in registers
-  const char* reason = "";    // one line for a person; static storage
+  std::uint32_t grid = 1;          // CTAs
+  std::uint32_t threads = 1;       // per CTA
+  std::uint32_t held = 0;          // packs (LL) or packets (sentinel) a thread holds in registers
+  std::uint32_t first_region = 0;  // GPU: the region of CTA 0; the communicator's placement says it
+  const char* reason = "";         // one line for a person; static storage
 };
 
 Route all_reduce(const Facts& facts);

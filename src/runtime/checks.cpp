@@ -85,6 +85,11 @@ Result<bool> effective_check(const Options& options) {
   return variables::read(variables::kCheck);
 }
 
+Result<bool> effective_calibrate(const Options& options) {
+  if (options.calibrate.has_value()) return *options.calibrate;
+  return variables::read(variables::kCalibrate);
+}
+
 Result<Settings> settings_of(const Options& options, const route::Target* target) {
   NL_TRY(fault_points::pass(fault_points::kSettings));
   NL_TRY_ASSIGN(const auto timeout, effective_timeout(options));
@@ -92,7 +97,8 @@ Result<Settings> settings_of(const Options& options, const route::Target* target
   NL_TRY(check_options(options));
   NL_TRY_ASSIGN(const Steering steering,
                 read_steering(target != nullptr ? *target : route::Target(), target != nullptr));
-  return Settings{timeout, check, steering};
+  NL_TRY_ASSIGN(const bool calibrate, effective_calibrate(options));
+  return Settings{timeout, check, calibrate, steering};
 }
 
 Status check_options(const Options& options) {
@@ -137,6 +143,7 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"timeout (ms)", static_cast<std::uint64_t>(
                            std::chrono::duration_cast<std::chrono::milliseconds>(settings.timeout).count())},
       {"check", settings.check},
+      {"calibrate", settings.calibrate},
       {"regions", options.regions},
       {"slots", options.slots},
       {"chunk_bytes", options.chunk_bytes},

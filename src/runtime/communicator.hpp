@@ -37,6 +37,9 @@ struct Options {
   std::uint32_t chunk_bytes = 0;
   // Packets (16 bytes of payload each) of the sentinel protocol a region, bank and rank. 0: default.
   std::uint32_t packets = 0;
+  // GPU ranks on GPUs of their own: whether creation measures, within some 40 ms, which regions are the
+  // fastest for small messages. Unset: NEARLIGHT_CALIBRATE, else on.
+  std::optional<bool> calibrate;
   // Test hook: the epoch every region starts after (wrap tests).
   std::uint32_t initial_epoch = 0;
   // Test hook: bytes left free in front of the regions, to place the slots elsewhere in the heap.
@@ -117,6 +120,9 @@ class Communicator {
 
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;
+  // GPU: which parts of the scratch were measured to be the fastest and what that gains, or why nothing was
+  // measured; one line. CPU: "".
+  virtual std::string placement() const { return ""; }
 };
 
 }  // namespace nearlight::runtime

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "algorithm/cuda/barrier.hpp"
+#include "algorithm/cuda/clock.hpp"
 #include "base/fault_point.hpp"
+#include "runtime/calibration.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
@@ -130,11 +132,15 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->route_log_.begin(table, target, steering.left_aside);
   comm->arguments_ = CudaArguments(device, settings.value().check);
 
+  // Ranks that share a GPU share its L2: no region of it is nearer to another rank.
+  const bool calibrates = settings.value().calibrate && nranks > 1 && per_gpu == 1;
+  if (nranks > 1 && per_gpu > 1) comm->placement_ = route::Placement("ranks share a GPU");
   auto prepare = [&]() -> Status {
     NL_TRY(guard.status());
     NL_TRY(fault_points::pass(fault_points::kCudaKernels));
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
+    if (calibrates) NL_TRY(algorithm::cuda::preload_clock());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
     return {};
@@ -142,7 +148,14 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   NL_TRY(agree(*exchange, prepare(), deadline));
   const std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
   NL_TRY_ASSIGN(comm->heap_, make_heap(context, *exchange, device, bytes, deadline));
-  Status ready = comm->empty_packets();
+  if (calibrates) {
+    NL_TRY(agree(*exchange, comm->empty_packets(), deadline));
+    NL_TRY_ASSIGN(comm->placement_, calibrate(*exchange, device, comm->args_of_region(Collective::all_reduce),
+                                              sizes.regions, deadline));
+  }
+  comm->route_log_.note(comm->placement_);
+  Status ready = calibrates ? comm->clear_regions() : Status();
+  if (ready.ok()) ready = comm->empty_packets();
   const auto processes = exchange->processes();
   const auto is_other = [](pid_t process) { return process != ::getpid(); };
   if (std::any_of(processes.begin(), processes.end(), is_other)) {
@@ -160,10 +173,19 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   return std::unique_ptr<Communicator>(std::move(comm));
 }
 
+char* CudaCommunicator::own_regions() const {
+  return heap_->view().base + static_cast<std::size_t>(rank_) * heap_->view().stride + heap_offset_;
+}
+
+Status CudaCommunicator::clear_regions() {
+  NL_TRY_CUDA(cudaMemset(own_regions(), 0, regions_ * layout_.region_bytes()));
+  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
+}
+
 Status CudaCommunicator::empty_packets() {
   NL_TRY(fault_points::pass(fault_points::kCudaPackets));
-  char* const first = heap_->view().base + static_cast<std::size_t>(rank_) * heap_->view().stride +
-                      heap_offset_ + layout_.packets_at();
+  char* const first = own_regions() + layout_.packets_at();
   NL_TRY_CUDA(cudaMemset2D(first, layout_.region_bytes(), 0xff, layout_.packets_bytes(), regions_));
   NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
   return {};
@@ -218,6 +240,8 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
     }
     route.threads = options.threads;
   }
+  if (route.algorithm == route::Algorithm::one_shot)
+    route.first_region = placement_.first_region(route.protocol, route.grid);
   if (route.protocol == route::Protocol::ll && route.threads * route.held > layout_.slots) {
     return failure(Code::invalid_argument,
                    "threads: %u threads of %u packs need more than the %u slots of a region", route.threads,
@@ -239,6 +263,7 @@ Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t coun
   algorithm::cuda::LaunchShape shape{type,       op,         route.algorithm, route.protocol,
                                      route.held, route.grid, route.threads};
   shape.delayed = options.delay_point != 0;
+  shape.first_region = route.first_region;
   return shape;
 }
 
@@ -267,11 +292,7 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of_region(Collective colle
   args.slots = layout_.slots;
   args.cells = layout_.cells;
   args.packets = layout_.packets;
-  args.states = control_->states();
-  args.abort = control_->abort_word();
-  args.claim = control_->claim();
-  args.valid = control_->valid_word();
-  args.record = control_->record();
+  control_->name_in(args);
   args.timeout_ns = static_cast<std::uint64_t>(timeout_.count());
   args.collective = static_cast<std::uint32_t>(collective);
   return args;

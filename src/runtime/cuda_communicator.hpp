@@ -10,6 +10,7 @@
 
 #include <nearlight/detail/protocol/region.hpp>
 #include "memory/heap.hpp"
+#include "route/placement.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_arguments.hpp"
@@ -48,6 +49,7 @@ class CudaCommunicator final : public Communicator {
   std::optional<Fault> fault() const override;
   void abort() override;
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
+  std::string placement() const override { return placement_.in_words(); }
 
   // See runtime/kernel_loop.hpp.
   Status all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
@@ -66,6 +68,10 @@ class CudaCommunicator final : public Communicator {
   Status launched(Status outcome, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
+  // This rank's part of the scratch.
+  char* own_regions() const;
+  // Puts all of it to rest but the packets.
+  Status clear_regions();
   // Puts the sentinel into this rank's packets.
   Status empty_packets();
   // With every check of `options`.
@@ -85,6 +91,7 @@ class CudaCommunicator final : public Communicator {
   CudaArguments arguments_;
   route::Table table_;
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH
+  route::Placement placement_;
   RouteLog route_log_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<memory::Heap> heap_;

@@ -58,6 +58,14 @@ CudaControl::~CudaControl() {
   if (host_ != nullptr) (void)cudaFreeHost(host_);
 }
 
+void CudaControl::name_in(algorithm::cuda::AllReduceArgs& args) const {
+  args.states = states();
+  args.abort = abort_word();
+  args.claim = claim();
+  args.valid = valid_word();
+  args.record = record();
+}
+
 bool CudaControl::has_fault() const {
   // [F1] pairs with report_fault's release store.
   return std::atomic_ref(host_->valid).load(std::memory_order_acquire) != 0;

@@ -29,6 +29,8 @@ class CudaControl {
   std::uint32_t* abort_word() const { return &host_->abort; }
   std::uint32_t* valid_word() const { return &host_->valid; }
   protocol::FaultRecord* record() const { return &host_->record; }
+  // The five of them, as what a kernel gets.
+  void name_in(algorithm::cuda::AllReduceArgs& args) const;
 
   // True when a record is there to be read (acquire).
   bool has_fault() const;

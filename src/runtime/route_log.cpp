@@ -14,6 +14,10 @@ void RouteLog::begin(const route::Table& table, const route::Target& target, boo
             (left_aside ? "; NEARLIGHT_ROUTE_TABLE is for another number of ranks" : ""));
 }
 
+void RouteLog::note(const route::Placement& placement) const {
+  if (on_) log::note("route: fastest slots: " + placement.in_words());
+}
+
 void RouteLog::say_once(Collective collective, std::size_t count, DataType type, ReduceOp op, int nranks,
                         const route::Route& route) {
   const std::size_t bytes = count * size_of(type);

@@ -208,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"bench all_reduce --against openmpi -d bf16", {"-d", "openmpi"}},
         Refusal{"bench all_reduce --against nccl --backend host", {"--against", "host"}},
         Refusal{"bench all_reduce --backend host --mode graph", {"--mode", "host"}},
-        Refusal{"bench all_reduce --offsets 4", {"--offsets", "--mode kernel"}},
+        Refusal{"bench all_reduce --mode eager --offsets 4", {"--offsets", "--mode kernel"}},
         Refusal{"bench all_reduce --offsets 9999 --mode kernel", {"--offsets"}},
         Refusal{"bench all_reduce --timeout 0", {"--timeout"}},
         Refusal{"bench all_reduce -c 0 --json x", {"-c", "--json"}}, Refusal{"demo --ranks 0", {"--ranks"}},

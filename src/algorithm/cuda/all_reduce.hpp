@@ -31,6 +31,7 @@ struct AllReduceArgs {
   std::int32_t rank, nranks;
   std::uint32_t slots, cells, packets;  // see protocol::RegionLayout
   std::uint32_t first_slot;             // LL: where in each region the message's slots begin
+  std::uint32_t first_region;           // the one that `regions` points to; launch() fills it in
   RegionStateWords* states;             // one a region
   std::uint32_t* abort;                 // host-visible, see protocol::Control
   std::uint32_t* claim;
@@ -75,6 +76,7 @@ struct LaunchShape {
   bool loop = false;      // samples * chain operations in one kernel: has_own_code() only
   bool pinned = false;    // loop only: `grid` is 1, and the CTA is the one that lands on the wanted SM
   bool delayed = false;   // with test delays: f32 sum only
+  std::uint32_t first_region = 0;  // CTA 0's; the others' follow it
 };
 
 inline constexpr std::uint32_t kMaxThreads = 512;

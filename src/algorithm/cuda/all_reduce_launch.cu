@@ -64,6 +64,9 @@ constexpr unsigned kPinnedCtas = 1024;
 Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t stream) {
   AllReduceArgs args = given;
   args.held = shape.threads * shape.held;
+  args.first_region = shape.first_region;
+  args.regions += shape.first_region * args.region_bytes;
+  args.states += shape.first_region;
   const Variant variant = shape.loop ? Variant::loop : shape.delayed ? Variant::delayed : Variant::once;
   const std::uint64_t bytes = args.count * size_of(shape.type);
   const std::uint64_t places =
