@@ -12,6 +12,7 @@
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "route/route.hpp"
+#include "runtime/call_log.hpp"
 
 namespace nearlight::runtime {
 
@@ -118,11 +119,16 @@ class Communicator {
   // thread.
   virtual void abort() = 0;
 
+  // What it has done so far. Never blocks; any thread.
+  Counters counters() const { return calls_.counters(); }
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;
   // GPU: which parts of the scratch were measured to be the fastest and what that gains, or why nothing was
   // measured; one line. CPU: "".
   virtual std::string placement() const { return ""; }
+
+ protected:
+  CallLog calls_;
 };
 
 }  // namespace nearlight::runtime

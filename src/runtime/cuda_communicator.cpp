@@ -298,19 +298,35 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of_region(Collective colle
   return args;
 }
 
-Status CudaCommunicator::barrier(Stream stream_pointer) {
+Status CudaCommunicator::barrier(Stream stream) {
+  calls_.begin(Collective::barrier, 0, DataType::i8, ReduceOp::sum);
+  bool capturing = false;
+  Status outcome = enqueue_barrier(stream, capturing);
+  return calls_.end(std::move(outcome), capturing);
+}
+
+Status CudaCommunicator::enqueue_barrier(Stream stream_pointer, bool& capturing) {
   if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
   if (nranks() == 1) return {};
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   NL_TRY(arguments_.check_stream(stream));
-  NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
+  NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
   return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), capturing);
 }
 
 Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
-                                    const Reduction& op, Stream stream_pointer, const CallOptions& options) {
+                                    const Reduction& op, Stream stream, const CallOptions& options) {
+  calls_.begin(Collective::all_reduce, count, type, op.op);
+  bool capturing = false;
+  Status outcome = enqueue_all_reduce(send, recv, count, type, op, stream, options, capturing);
+  return calls_.end(std::move(outcome), capturing);
+}
+
+Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
+                                            const Reduction& op, Stream stream_pointer,
+                                            const CallOptions& options, bool& capturing) {
   if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
   if (count == 0) return {};
   NL_TRY(check_buffers(send, recv, count, type, op));
@@ -320,6 +336,8 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   NL_TRY(arguments_.check(send, recv, count * size_of(type), stream));
   if (nranks() == 1) {
+    calls_.take(route::Algorithm::copy, route::Route().protocol);
+    NL_TRY_ASSIGN(capturing, CudaControl::is_capturing(stream));
     if (op.op == ReduceOp::premul_sum) {
       return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, stream);
     }
@@ -328,11 +346,12 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
                        cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
   }
   NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op.op, options, false));
+  calls_.take(shape.algorithm, shape.protocol);
   if (route_log_.on()) {
     NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
     route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   }
-  NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
+  NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
   return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream), capturing);
 }
 

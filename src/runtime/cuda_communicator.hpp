@@ -62,6 +62,9 @@ class CudaCommunicator final : public Communicator {
 
  private:
   CudaCommunicator() = default;
+  Status enqueue_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
+                            const Reduction& op, Stream stream, const CallOptions& options, bool& capturing);
+  Status enqueue_barrier(Stream stream, bool& capturing);
   // `peer`: the one that is gone, or -1.
   void stop(Status reason, int peer);
   // After a launch: a refusal outside a capture has taken this rank out of step with the others for good.

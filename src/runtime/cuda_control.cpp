@@ -104,6 +104,12 @@ Result<bool> CudaControl::retain_for_capture(const std::shared_ptr<CudaControl>&
   return true;
 }
 
+Result<bool> CudaControl::is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  NL_TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
+  return capture == cudaStreamCaptureStatusActive;
+}
+
 void CudaControl::free_retired() {
   std::vector<std::shared_ptr<CudaControl>> mine;
   {

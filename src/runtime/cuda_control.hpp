@@ -42,6 +42,8 @@ class CudaControl {
   // Keeps `self` alive as long as the graph that `stream` is capturing into, or anything instantiated from
   // it, lives. Nothing happens when the stream is not capturing. True when it is.
   static Result<bool> retain_for_capture(const std::shared_ptr<CudaControl>& self, cudaStream_t stream);
+  // Whether the stream is being captured; keeps nothing alive.
+  static Result<bool> is_capturing(cudaStream_t stream);
   // Frees the controls whose last graph is gone. Graph clean-up must not call CUDA, so they wait here.
   static void free_retired();
 

@@ -100,6 +100,12 @@ protocol::Control<exec::HostSpace> HostCommunicator::control() {
 
 Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                                     const Reduction& op, Stream stream, const CallOptions& options) {
+  calls_.begin(Collective::all_reduce, count, type, op.op);
+  return calls_.end(run_all_reduce(send, recv, count, type, op, stream, options));
+}
+
+Status HostCommunicator::run_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
+                                        const Reduction& op, Stream stream, const CallOptions& options) {
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
   if (count != 0) NL_TRY(check_buffers(send, recv, count, type, op));
@@ -111,6 +117,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
                    algorithm::kOwnCode);
   }
   NL_TRY_ASSIGN(const route::Route route, route_of_call(facts(count, type, op.op), options));
+  calls_.take(route.algorithm, route.protocol);
   if (nranks() == 1) {
     if (op.op == ReduceOp::premul_sum) {
       algorithm::host::multiply_alone(type, send, recv, count, op.factor->bits);
@@ -144,6 +151,11 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
 }
 
 Status HostCommunicator::barrier(Stream stream) {
+  calls_.begin(Collective::barrier, 0, DataType::i8, ReduceOp::sum);
+  return calls_.end(run_barrier(stream));
+}
+
+Status HostCommunicator::run_barrier(Stream stream) {
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
   if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum}));
@@ -166,8 +178,8 @@ Status HostCommunicator::own_outcome(Collective collective) const {
 }
 
 Status HostCommunicator::compare_calls(const Call& call) {
-  const Status same = check_calls_agree(*exchange_, call, calls_, Deadline::after(timeout_));
-  ++calls_;
+  const Status same = check_calls_agree(*exchange_, call, compared_, Deadline::after(timeout_));
+  ++compared_;
   // An exchange that failed stays failed: so does the communicator, or its next call would run unchecked.
   if (!same.ok() && same.code() != Code::invalid_usage) stop(same, -1);
   return same;

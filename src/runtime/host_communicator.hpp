@@ -39,6 +39,9 @@ class HostCommunicator final : public Communicator {
 
  private:
   HostCommunicator() = default;
+  Status run_all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
+                        Stream stream, const CallOptions& options);
+  Status run_barrier(Stream stream);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // `peer`: the one that is gone, or -1.
   void stop(Status reason, int peer);
@@ -62,7 +65,7 @@ class HostCommunicator final : public Communicator {
   route::Table table_;
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH
   RouteLog route_log_;
-  std::uint64_t calls_ = 0;  // that were compared
+  std::uint64_t compared_ = 0;  // calls
   protocol::RegionState<exec::HostSpace> state_{};
   // What a wait looks at and writes; atomics by atomic_ref, see protocol::Control.
   std::uint32_t abort_ = 0, claim_ = 0, valid_ = 0;
