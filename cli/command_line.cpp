@@ -16,7 +16,8 @@ namespace {
 
 using bench::BenchOptions;
 
-constexpr std::string_view kCommands[] = {"sol", "bench", "compare", "report", "info", "demo", "tune"};
+constexpr std::string_view kCommands[] = {"sol",  "bench", "compare", "report",
+                                          "info", "demo",  "tune",    "dump"};
 
 // An option whose text is turned into a value by `parse`, a function that returns a Result, an optional or a
 // plain value.
@@ -256,6 +257,28 @@ void describe_tune(CLI::App& app, tune::TuneOptions& options) {
       "cannot do it.");
 }
 
+void describe_dump(CLI::App& app, DumpOptions& options) {
+  app.add_option("pid", options.pid, "the process to ask")
+      ->required()
+      ->check(CLI::Range(1, 1 << 22))
+      ->type_name("PID");
+  app.add_option("--timeout", options.timeout_ms, "how long to wait for all its answers, ms [10000]")
+      ->check(CLI::Range(1, 600'000))
+      ->type_name("MS");
+  app.footer(
+      "The process must have been started with NEARLIGHT_DUMP=1, by the same user. For each of its "
+      "communicators:\n"
+      "epochs, the failure if there is one, what has come from whom, the last calls. The calls are not "
+      "disturbed.\n"
+      "\n"
+      "Examples:\n"
+      "  NEARLIGHT_DUMP=1 ./my_program &\n"
+      "  nearlight dump $!\n"
+      "\n"
+      "Exit status: 0 ok, 1 the process did not answer in time, 2 bad arguments, or a process that does not "
+      "answer.");
+}
+
 }  // namespace
 
 Result<Invocation> parse_command_line(const std::vector<std::string>& arguments) {
@@ -267,7 +290,8 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   if (!arguments.empty() && !arguments[0].starts_with('-') &&
       std::find(std::begin(kCommands), std::end(kCommands), arguments[0]) == std::end(kCommands)) {
     return failure(Code::invalid_argument,
-                   "there is no command '%s'; known are sol, bench, compare, report, info, demo and tune",
+                   "there is no command '%s'; known are sol, bench, compare, report, info, demo, tune and "
+                   "dump",
                    arguments[0].c_str());
   }
 
@@ -279,6 +303,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   DemoOptions demo_options;
   InfoOptions info_options;
   tune::TuneOptions tune_options;
+  DumpOptions dump_options;
   app.require_subcommand(1);
   app.set_version_flag("--version",
                        std::string("nearlight ") + build_info::version + " (" + build_info::commit + ")");
@@ -293,6 +318,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
       app.add_subcommand("demo", "the all-reduces of one decode step of a model, checked and timed");
   CLI::App* tune = app.add_subcommand(
       "tune", "measure where protocols should take over from each other, for this machine");
+  CLI::App* dump = app.add_subcommand("dump", "what the ranks of a running process do and wait for");
   app.footer(
       "Examples:\n"
       "  nearlight demo\n"
@@ -306,6 +332,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   describe_info(*info, info_options);
   describe_demo(*demo, demo_options);
   describe_tune(*tune, tune_options);
+  describe_dump(*dump, dump_options);
 
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
@@ -321,6 +348,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   if (report->parsed()) return Invocation(report_options);
   if (info->parsed()) return Invocation(info_options);
   if (tune->parsed()) return Invocation(tune_options);
+  if (dump->parsed()) return Invocation(dump_options);
   if (demo->parsed()) {
     demo_options.arguments = arguments;
     return Invocation(demo_options);

@@ -9,6 +9,7 @@
 #include "cli/bench/options.hpp"
 #include "cli/compare.hpp"
 #include "cli/demo_command.hpp"
+#include "cli/dump_command.hpp"
 #include "cli/info_command.hpp"
 #include "cli/report/report.hpp"
 #include "cli/tune/tune_command.hpp"
@@ -24,8 +25,9 @@ struct SolArguments {
   std::vector<std::string> arguments;
 };
 
-using Invocation = std::variant<PrintText, SolArguments, bench::BenchOptions, CompareOptions,
-                                report::ReportOptions, InfoOptions, DemoOptions, tune::TuneOptions>;
+using Invocation =
+    std::variant<PrintText, SolArguments, bench::BenchOptions, CompareOptions, report::ReportOptions,
+                 InfoOptions, DemoOptions, tune::TuneOptions, DumpOptions>;
 
 // `arguments`: those after the program's name. Errors are Code::invalid_argument and name the flag.
 Result<Invocation> parse_command_line(const std::vector<std::string>& arguments);

@@ -121,6 +121,8 @@ std::vector<Row> all() {
       {kCalibrate.name, "0 or 1", kCalibrate.unset ? "1" : "0", kCalibrate.meaning, Reader::library},
       {kCheck.name, "0 or 1", kCheck.unset ? "1" : "0", kCheck.meaning, Reader::library},
       row_of(kDebug),
+      {kDump.name, "0 or 1", kDump.unset ? "1" : "0", kDump.meaning, Reader::library},
+      row_of(kDumpDir),
       row_of(kForcePath),
       row_of(kKey),
       row_of(kNcclLib),

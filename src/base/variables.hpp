@@ -58,6 +58,12 @@ inline constexpr Switch kCheck{
 inline constexpr Text kDebug{"NEARLIGHT_DEBUG", "route", "nothing",
                              "What to tell on stderr. route: the route of calls and why, by rank 0, once for "
                              "each type, operator and power of two of the bytes."};
+inline constexpr Switch kDump{
+    "NEARLIGHT_DUMP", false,
+    "Whether communicators answer `nearlight dump PID` with their state, by a thread of their own each."};
+inline constexpr Text kDumpDir{
+    "NEARLIGHT_DUMP_DIR", "a folder", "one line on stderr",
+    "Where a communicator writes its state down, into a file of its own, when a wait has timed out."};
 inline constexpr Text kForcePath{"NEARLIGHT_FORCE_PATH", "ll, simple, sentinel or two_shot",
                                  "the route chooses",
                                  "The path of all calls that can take it: one-shot by a protocol (sentinel: "

@@ -121,6 +121,9 @@ class Communicator {
 
   // What it has done so far. Never blocks; any thread.
   Counters counters() const { return calls_.counters(); }
+  // Its state as text for a person (runtime/dump.hpp). Any thread; takes some seconds at most, and waits for
+  // nothing that calls or kernels do.
+  virtual std::string dump() const = 0;
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;
   // GPU: which parts of the scratch were measured to be the fastest and what that gains, or why nothing was

@@ -9,6 +9,7 @@
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
 #include "base/fault_point.hpp"
+#include "base/variables.hpp"
 #include "runtime/calibration.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
@@ -109,7 +110,11 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   const auto place = look_at(device);
   const route::Target own{true, place.ok() ? place->name : "", nranks};
   const auto settings = settings_of(options, place.ok() ? &own : nullptr);
-  NL_TRY(agree(*exchange, settings.ok() ? place.status() : settings.status(), deadline));
+  const auto answers = variables::read(variables::kDump);
+  const bool writes_dumps = variables::read(variables::kDumpDir).has_value();
+  const Status readable = settings.ok() ? answers.status() : settings.status();
+  NL_TRY(agree(*exchange, readable.ok() ? place.status() : readable, deadline));
+  const bool dumps = *answers || writes_dumps;
   NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
   NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
   NL_TRY_ASSIGN(const int per_gpu, ranks_per_gpu(places, one_rank_per_gpu));
@@ -143,6 +148,9 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     if (calibrates) NL_TRY(algorithm::cuda::preload_clock());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
+    if (dumps) {
+      NL_TRY_ASSIGN(comm->reader_, CudaReader::create(device));
+    }
     return {};
   };
   NL_TRY(agree(*exchange, prepare(), deadline));
@@ -165,6 +173,17 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     });
     if (ready.ok()) ready = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
+  }
+  if (ready.ok() && dumps) {
+    // A GPU's time-out is found by whoever looks, and the program may not.
+    auto service = DumpService::start([raw = comm.get()] { return raw->dump(); },
+                                      [raw = comm.get()] {
+                                        const auto fault = raw->fault();
+                                        if (fault && fault->status.code() == Code::timeout) raw->tell_once();
+                                      },
+                                      *answers);
+    ready = service.status();
+    if (service.ok()) comm->dump_service_ = std::move(*service);
   }
   // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
   // rest.
@@ -192,6 +211,7 @@ Status CudaCommunicator::empty_packets() {
 }
 
 CudaCommunicator::~CudaCommunicator() {
+  dump_service_.reset();
   watch_.reset();
   // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
   // failure to do so means that the device is unusable; there is nobody left to tell.
@@ -456,7 +476,30 @@ std::optional<Fault> CudaCommunicator::fault() const {
   Fault fault = describe(*control_->record(), reason, timeout_);
   // A wait that was ended because a peer is gone may have been for another one.
   if (fault.status.code() == Code::remote_error) fault.peer = gone;
+  // The service's thread may take its time, this one may not.
+  if (fault.status.code() == Code::timeout && dump_service_ == nullptr) tell_once();
   return fault;
+}
+
+void CudaCommunicator::tell_once() const {
+  if (!told_.exchange(true)) {
+    tell_of_timeout(rank_, calls_, [this] { return dump(); });
+  }
+}
+
+std::string CudaCommunicator::dump() const {
+  std::optional<protocol::FaultRecord> record;
+  if (control_->has_fault()) record = *control_->record();
+  const auto fetch = [this](std::span<const Piece> pieces) {
+    if (reader_ != nullptr) return reader_->fetch(pieces, std::chrono::seconds(2));
+    return failure(
+        Code::invalid_usage,
+        "on a GPU it is when NEARLIGHT_DUMP or NEARLIGHT_DUMP_DIR is set as the communicator is made");
+  };
+  return dump_text(
+      {rank_, nranks(), backend(), memory(), timeout_, status(), record, control_->states(), regions_,
+       heap_->view().base + heap_offset_, heap_->view().stride, layout_.region_bytes(), layout_, fetch},
+      calls_);
 }
 
 void CudaCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank_), -1); }

@@ -15,6 +15,8 @@
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_arguments.hpp"
 #include "runtime/cuda_control.hpp"
+#include "runtime/cuda_dump.hpp"
+#include "runtime/dump_service.hpp"
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
 #include "runtime/route_log.hpp"
@@ -48,6 +50,7 @@ class CudaCommunicator final : public Communicator {
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
+  std::string dump() const override;
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
   std::string placement() const override { return placement_.in_words(); }
 
@@ -71,6 +74,8 @@ class CudaCommunicator final : public Communicator {
   Status launched(Status outcome, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
+  // After a time-out, once: see tell_of_timeout().
+  void tell_once() const;
   // This rank's part of the scratch.
   char* own_regions() const;
   // Puts all of it to rest but the packets.
@@ -101,9 +106,12 @@ class CudaCommunicator final : public Communicator {
   std::shared_ptr<CudaControl> control_;
   std::atomic<bool> stopped_{false};  // abort() was called
   mutable std::mutex reason_mutex_;
-  Status stop_reason_;                // why the abort word was set on purpose; guarded by reason_mutex_
-  int stop_peer_ = -1;                // whose end that was; likewise
-  std::unique_ptr<PeerWatch> watch_;  // last: its thread uses the others
+  Status stop_reason_;                  // why the abort word was set on purpose; guarded by reason_mutex_
+  int stop_peer_ = -1;                  // whose end that was; likewise
+  std::unique_ptr<CudaReader> reader_;  // where dumps are wanted
+  mutable std::atomic<bool> told_{false};
+  std::unique_ptr<PeerWatch> watch_;  // last, with the next: their threads use the others
+  std::unique_ptr<DumpService> dump_service_;
 };
 
 }  // namespace nearlight::runtime

@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "algorithm/host/barrier.hpp"
+#include "base/variables.hpp"
 #include "memory/shm_heap.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/create.hpp"
+#include "runtime/dump.hpp"
 
 namespace nearlight::runtime {
 
@@ -41,7 +43,9 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   NL_TRY(check_group(exchange));
   const route::Target target{false, "", exchange.nranks()};
   const auto settings = settings_of(options, &target);
-  NL_TRY(agree(exchange, settings.status(), deadline));
+  const auto answers_dumps = variables::read(variables::kDump);
+  NL_TRY(agree(exchange, settings.ok() ? answers_dumps.status() : settings.status(), deadline));
+  const bool answers = *answers_dumps;
   NL_TRY(check_options_agree(exchange, options, *settings, deadline));
 
   std::unique_ptr<HostCommunicator> comm(new HostCommunicator);
@@ -73,6 +77,11 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
     });
     watching = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
+  }
+  if (watching.ok() && answers) {
+    auto service = DumpService::start([raw = comm.get()] { return raw->dump(); });
+    watching = service.status();
+    if (service.ok()) comm->dump_service_ = std::move(*service);
   }
   // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
   // rest.
@@ -170,11 +179,25 @@ Status HostCommunicator::run_barrier(Stream stream) {
   return own_outcome(Collective::barrier);
 }
 
-Status HostCommunicator::own_outcome(Collective collective) const {
+Status HostCommunicator::own_outcome(Collective collective) {
   // Only this operation's own failure counts here: a peer that ended after it sent everything has not spoilt
   // the result.
   const bool gave_up = exec::HostSpace::load<exec::Order::relaxed, exec::Scope::device>(state_.failed) != 0;
-  return gave_up ? recorded_failure(collective) : Status();
+  if (!gave_up) return {};
+  Status failed = recorded_failure(collective);
+  if (failed.code() == Code::timeout && !told_.exchange(true)) {
+    tell_of_timeout(rank(), calls_, [this] { return dump(); });
+  }
+  return failed;
+}
+
+std::string HostCommunicator::dump() const {
+  std::optional<protocol::FaultRecord> record;
+  if (failed()) record = record_;
+  return dump_text({rank(), nranks(), backend(), memory(), timeout_, status(), record, &state_, 1,
+                    heap_->view().base + heap_offset_, heap_->view().stride, layout_.region_bytes(), layout_,
+                    fetch_from_host},
+                   calls_);
 }
 
 Status HostCommunicator::compare_calls(const Call& call) {

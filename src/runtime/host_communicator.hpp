@@ -12,6 +12,7 @@
 #include "runtime/call_check.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/dump_service.hpp"
 #include "runtime/peer_watch.hpp"
 #include "runtime/route_log.hpp"
 
@@ -35,6 +36,7 @@ class HostCommunicator final : public Communicator {
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
+  std::string dump() const override;
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
 
  private:
@@ -49,7 +51,7 @@ class HostCommunicator final : public Communicator {
   Status compare_calls(const Call& call);
   // Why this operation was given up.
   Status recorded_failure(Collective collective) const;
-  Status own_outcome(Collective collective) const;
+  Status own_outcome(Collective collective);
   protocol::Control<exec::HostSpace> control();
   bool failed() const {
     return std::atomic_ref(const_cast<std::uint32_t&>(valid_)).load(std::memory_order_acquire) != 0;
@@ -73,7 +75,9 @@ class HostCommunicator final : public Communicator {
   mutable std::mutex reason_mutex_;
   Status stop_reason_;                // why abort_ was set on purpose; guarded by reason_mutex_
   int stop_peer_ = -1;                // likewise
-  std::unique_ptr<PeerWatch> watch_;  // last: its thread uses the others
+  std::atomic<bool> told_{false};     // of a time-out
+  std::unique_ptr<PeerWatch> watch_;  // last, with the next: their threads use the others
+  std::unique_ptr<DumpService> dump_service_;
 };
 
 }  // namespace nearlight::runtime

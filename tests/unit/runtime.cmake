@@ -4,3 +4,4 @@ nearlight_test(runtime
   DEPS nearlight::testing
   LABELS unit tsan asan)
 nearlight_test(runtime_peer_watch SOURCES runtime_peer_watch_test.cpp DEPS nearlight::testing LABELS unit asan)
+nearlight_test(runtime_dump SOURCES runtime_dump_test.cpp DEPS nearlight::testing LABELS unit tsan asan)
