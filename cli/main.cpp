@@ -24,6 +24,7 @@ struct Run {
   int operator()(const report::ReportOptions& options) const { return report::report_command(options); }
   int operator()(const cli::InfoOptions& options) const { return cli::info_command(options); }
   int operator()(const cli::DemoOptions& options) const { return cli::demo_command(options); }
+  int operator()(const cli::TraceOptions& options) const { return cli::trace_command(options); }
   int operator()(const cli::DumpOptions& options) const { return cli::dump_command(options); }
   int operator()(const bench::BenchOptions& options) const { return bench::bench_command(options); }
   int operator()(const tune::TuneOptions& options) const { return tune::tune_command(options); }

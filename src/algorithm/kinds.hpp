@@ -45,6 +45,11 @@ constexpr std::uint32_t max_held(int nranks) { return nranks <= 2 ? 4 : nranks <
 // threads, unless a kernel has few registers.
 inline constexpr std::uint32_t kFewCtas = 64, kSharedSmThreads = 256;
 
+// One-shot all-reduces of which the GPU can tell when their steps were (NEARLIGHT_TRACE).
+constexpr bool is_traced(DataType type, ReduceOp op) {
+  return op == ReduceOp::sum && (type == DataType::bf16 || type == DataType::f32);
+}
+
 const char* name_of(Algorithm algorithm);
 const char* name_of(Protocol protocol);
 

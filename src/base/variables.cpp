@@ -131,6 +131,7 @@ std::vector<Row> all() {
       row_of(kRouteTable),
       {kTimeoutMs.name, takes(kTimeoutMs.lowest, kTimeoutMs.highest, kTimeoutMs.unit),
        number(kTimeoutMs.unset), kTimeoutMs.meaning, Reader::library},
+      row_of(kTrace),
   };
   for (const Elsewhere& entry : kElsewhere) {
     rows.push_back({entry.name, entry.takes, entry.unset, entry.meaning, entry.reader});

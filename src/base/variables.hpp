@@ -96,6 +96,12 @@ inline constexpr Integer kTimeoutMs{
     "How long one wait for another rank lasts before the communicator fails, for communicators whose "
     "configuration does not say. The same on all ranks."};
 
+inline constexpr Text kTrace{
+    "NEARLIGHT_TRACE", "a folder", "nothing is traced",
+    "Where communicators write, at their end, when the steps of their last calls were, as JSON for Chrome "
+    "and "
+    "Perfetto; `nearlight trace` sets it and puts the files together. The same on all ranks."};
+
 // `text`, the value of the variable `name` (anybody's, as RANK), as a whole number in [lowest, highest]; else
 // Code::invalid_argument, and the text names the variable and the limits. `unit` may be "".
 Result<std::int64_t> whole_number(const char* name, const char* text, std::int64_t lowest,

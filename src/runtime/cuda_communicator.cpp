@@ -9,11 +9,13 @@
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
 #include "base/fault_point.hpp"
+#include "base/log.hpp"
 #include "base/variables.hpp"
 #include "runtime/calibration.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
+#include "runtime/cuda_clock.hpp"
 #include "runtime/device_memory.hpp"
 
 namespace nearlight::runtime {
@@ -112,7 +114,9 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   const auto settings = settings_of(options, place.ok() ? &own : nullptr);
   const auto answers = variables::read(variables::kDump);
   const bool writes_dumps = variables::read(variables::kDumpDir).has_value();
-  const Status readable = settings.ok() ? answers.status() : settings.status();
+  const auto folder = trace_folder();
+  Status readable = settings.ok() ? answers.status() : settings.status();
+  if (readable.ok()) readable = folder.status();
   NL_TRY(agree(*exchange, readable.ok() ? place.status() : readable, deadline));
   const bool dumps = *answers || writes_dumps;
   NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
@@ -140,14 +144,19 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   // Ranks that share a GPU share its L2: no region of it is nearer to another rank.
   const bool calibrates = settings.value().calibrate && nranks > 1 && per_gpu == 1;
   if (nranks > 1 && per_gpu > 1) comm->placement_ = route::Placement("ranks share a GPU");
+  if (*folder) {
+    NL_TRY_ASSIGN(comm->tracer_, Tracer::start(*exchange, **folder, "cuda", deadline));
+  }
   auto prepare = [&]() -> Status {
     NL_TRY(guard.status());
     NL_TRY(fault_points::pass(fault_points::kCudaKernels));
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
-    if (calibrates) NL_TRY(algorithm::cuda::preload_clock());
+    if (calibrates || comm->tracer_) NL_TRY(algorithm::cuda::preload_clock());
+    if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
+    if (comm->tracer_) NL_TRY(comm->control_->add_trace(sizes.regions));
     if (dumps) {
       NL_TRY_ASSIGN(comm->reader_, CudaReader::create(device));
     }
@@ -215,10 +224,34 @@ CudaCommunicator::~CudaCommunicator() {
   watch_.reset();
   // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
   // failure to do so means that the device is unusable; there is nobody left to tell.
-  if (control_ != nullptr && heap_ != nullptr) (void)control_->close(regions_).ok();
+  if (control_ != nullptr && heap_ != nullptr) {
+    const bool at_rest = control_->close(regions_).ok();
+    if (at_rest && tracer_) write_trace();
+  }
   heap_.reset();
   control_.reset();
   CudaControl::free_retired();
+}
+
+void CudaCommunicator::write_trace() {
+  const auto read = [this]() -> Status {
+    const DeviceGuard guard(device_);
+    NL_TRY(guard.status());
+    std::vector<trace::EpochTimes> ring(trace::kLinesOnGpu);
+    for (std::uint32_t region = 0; region < regions_; ++region) {
+      NL_TRY_CUDA(cudaMemcpy(ring.data(), control_->trace() + std::size_t{region} * ring.size(),
+                             ring.size() * sizeof ring[0], cudaMemcpyDeviceToHost));
+      trace::append(tracer_->ranks(), region, ring);
+    }
+    NL_TRY_ASSIGN(const ClockOffset clock, measure_clock_offset());
+    tracer_->ranks().offset_ns = clock.offset_ns;
+    tracer_->ranks().error_ns = clock.error_ns;
+    return {};
+  };
+  if (const Status done = read(); !done.ok())
+    log::warn("no trace is written: " + done.to_string());
+  else
+    tracer_->write();
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
@@ -284,6 +317,7 @@ Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t coun
                                      route.held, route.grid, route.threads};
   shape.delayed = options.delay_point != 0;
   shape.first_region = route.first_region;
+  shape.traced = tracer_.has_value();
   return shape;
 }
 

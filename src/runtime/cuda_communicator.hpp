@@ -20,6 +20,7 @@
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
 #include "runtime/route_log.hpp"
+#include "runtime/tracer.hpp"
 
 namespace nearlight::runtime {
 
@@ -74,6 +75,8 @@ class CudaCommunicator final : public Communicator {
   Status launched(Status outcome, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
+  // At the end, when nothing runs any more.
+  void write_trace();
   // After a time-out, once: see tell_of_timeout().
   void tell_once() const;
   // This rank's part of the scratch.
@@ -109,6 +112,7 @@ class CudaCommunicator final : public Communicator {
   Status stop_reason_;                  // why the abort word was set on purpose; guarded by reason_mutex_
   int stop_peer_ = -1;                  // whose end that was; likewise
   std::unique_ptr<CudaReader> reader_;  // where dumps are wanted
+  std::optional<Tracer> tracer_;
   mutable std::atomic<bool> told_{false};
   std::unique_ptr<PeerWatch> watch_;  // last, with the next: their threads use the others
   std::unique_ptr<DumpService> dump_service_;

@@ -55,6 +55,7 @@ CudaControl::~CudaControl() {
   // The results are of no use here: the memory is gone either way, and there is nobody left to tell.
   if (states_ != nullptr) (void)cudaFree(states_);
   if (claim_ != nullptr) (void)cudaFree(claim_);
+  if (trace_ != nullptr) (void)cudaFree(trace_);
   if (host_ != nullptr) (void)cudaFreeHost(host_);
 }
 
@@ -64,6 +65,15 @@ void CudaControl::name_in(algorithm::cuda::AllReduceArgs& args) const {
   args.claim = claim();
   args.valid = valid_word();
   args.record = record();
+  args.trace = trace();
+}
+
+Status CudaControl::add_trace(std::uint32_t regions) {
+  const std::size_t bytes = std::size_t{regions} * trace::kLinesOnGpu * sizeof(trace::EpochTimes);
+  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&trace_), bytes));
+  NL_TRY_CUDA(cudaMemset(trace_, 0, bytes));
+  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
 }
 
 bool CudaControl::has_fault() const {

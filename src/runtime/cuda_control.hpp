@@ -10,6 +10,7 @@
 #include <nearlight/detail/protocol/fault.hpp>
 #include "algorithm/cuda/all_reduce.hpp"
 #include "base/status.hpp"
+#include "trace/epoch_ring.hpp"
 
 namespace nearlight::runtime {
 
@@ -31,6 +32,11 @@ class CudaControl {
   protocol::FaultRecord* record() const { return &host_->record; }
   // The five of them, as what a kernel gets.
   void name_in(algorithm::cuda::AllReduceArgs& args) const;
+
+  // Zeroed rings of times for traced kernels, which outlive the communicator with the graphs that captured
+  // such kernels.
+  Status add_trace(std::uint32_t regions);
+  trace::EpochTimes* trace() const { return trace_; }
 
   // True when a record is there to be read (acquire).
   bool has_fault() const;
@@ -58,6 +64,7 @@ class CudaControl {
   int device_ = 0;
   algorithm::cuda::RegionStateWords* states_ = nullptr;  // device
   std::uint32_t* claim_ = nullptr;                       // device
+  trace::EpochTimes* trace_ = nullptr;                   // device; null: none
   HostPart* host_ = nullptr;                             // pinned, mapped at the same address
   unsigned long long last_capture_ = 0;                  // id of the capture that was retained last
 };

@@ -44,7 +44,9 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   const route::Target target{false, "", exchange.nranks()};
   const auto settings = settings_of(options, &target);
   const auto answers_dumps = variables::read(variables::kDump);
-  NL_TRY(agree(exchange, settings.ok() ? answers_dumps.status() : settings.status(), deadline));
+  const auto folder = trace_folder();
+  const Status readable = settings.ok() ? answers_dumps.status() : settings.status();
+  NL_TRY(agree(exchange, readable.ok() ? folder.status() : readable, deadline));
   const bool answers = *answers_dumps;
   NL_TRY(check_options_agree(exchange, options, *settings, deadline));
 
@@ -57,6 +59,10 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->forced_ = settings->steering.forced;
   comm->route_log_ = RouteLog(settings->steering.log && exchange.rank() == 0);
   comm->route_log_.begin(comm->table_, target, settings->steering.left_aside);
+  if (*folder) {
+    NL_TRY_ASSIGN(comm->tracer_, Tracer::start(exchange, **folder, "host", deadline));
+    comm->ring_.resize(trace::kLinesOnCpu);
+  }
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
@@ -87,6 +93,13 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   // rest.
   NL_TRY(agree(exchange, watching, deadline));
   return std::unique_ptr<Communicator>(std::move(comm));
+}
+
+HostCommunicator::~HostCommunicator() {
+  // Half a communicator has not traced anything.
+  if (!tracer_ || heap_ == nullptr) return;
+  trace::append(tracer_->ranks(), 0, ring_);
+  tracer_->write();
 }
 
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
@@ -152,6 +165,7 @@ Status HostCommunicator::run_all_reduce(const void* send, void* recv, std::size_
       .recv = recv,
       .count = count,
       .factor = op.factor ? op.factor->bits : 0,
+      .trace = tracer_ ? ring_.data() : nullptr,
       .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns},
       .packet_fault = {static_cast<algorithm::host::PacketFault::Kind>(options.packet_fault),
                        options.faulty_packet}};
@@ -175,7 +189,8 @@ Status HostCommunicator::run_barrier(Stream stream) {
                             .layout = layout_,
                             .state = &state_,
                             .control = control(),
-                            .collective = static_cast<std::uint32_t>(Collective::barrier)});
+                            .collective = static_cast<std::uint32_t>(Collective::barrier),
+                            .trace = tracer_ ? ring_.data() : nullptr});
   return own_outcome(Collective::barrier);
 }
 

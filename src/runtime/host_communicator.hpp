@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "algorithm/host/all_reduce.hpp"
 #include "memory/heap.hpp"
@@ -15,11 +16,13 @@
 #include "runtime/dump_service.hpp"
 #include "runtime/peer_watch.hpp"
 #include "runtime/route_log.hpp"
+#include "runtime/tracer.hpp"
 
 namespace nearlight::runtime {
 
 class HostCommunicator final : public Communicator {
  public:
+  ~HostCommunicator() override;
   static Result<std::unique_ptr<Communicator>> create(Exchange& exchange, std::unique_ptr<Exchange> owned,
                                                       const Options& options);
 
@@ -73,10 +76,12 @@ class HostCommunicator final : public Communicator {
   std::uint32_t abort_ = 0, claim_ = 0, valid_ = 0;
   protocol::FaultRecord record_{};
   mutable std::mutex reason_mutex_;
-  Status stop_reason_;                // why abort_ was set on purpose; guarded by reason_mutex_
-  int stop_peer_ = -1;                // likewise
-  std::atomic<bool> told_{false};     // of a time-out
-  std::unique_ptr<PeerWatch> watch_;  // last, with the next: their threads use the others
+  Status stop_reason_;  // why abort_ was set on purpose; guarded by reason_mutex_
+  int stop_peer_ = -1;  // likewise
+  std::optional<Tracer> tracer_;
+  std::vector<trace::EpochTimes> ring_;  // with tracer_
+  std::atomic<bool> told_{false};        // of a time-out
+  std::unique_ptr<PeerWatch> watch_;     // last, with the next: their threads use the others
   std::unique_ptr<DumpService> dump_service_;
 };
 

@@ -6,6 +6,7 @@
 namespace nearlight {
 
 Status algorithm::cuda::preload_clock() { return {}; }
+Status algorithm::cuda::preload_traced() { return {}; }
 Status algorithm::cuda::launch_clock(std::uint64_t* to, cudaStream_t) {
   static std::uint64_t time_ns = 0;
   *to = ++time_ns;

@@ -47,7 +47,7 @@ ABORT_LOAD = "ld.relaxed.sys.global.u32"
 NAME = re.compile(r"all_reduce_one_shotI(?P<type>f|i|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)ELNS0_8ProtocolE"
                   r"(?P<protocol>\d)ELi(?P<held>\d)E(?:Lb(?P<one_round>\d)E)?LNS1_7VariantE(?P<variant>\d)E")
 SENTINEL_NAME = re.compile(r"all_reduce_sentinelI(?P<type>f|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E"
-                           r"Li(?P<held>n?\d)E")
+                           r"Li(?P<held>n?\d)E(?:LNS1_7VariantE(?P<variant>\d)E)?")
 # No packets held, like the kernel of any message.
 TWO_SHOT_NAME = re.compile(r"all_reduce_two_shotI(?P<type>f|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E")
 # Those that take their operator at run time.
@@ -55,7 +55,7 @@ ANY_NAME = re.compile(r"all_reduce_(?:two_shot_)?anyI(?P<type>[a-z]|NS_\d\w+?E)L
 TYPES = {"f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
 PROTOCOLS = ["ll", "simple", "sentinel"]
-VARIANTS = ["once", "loop", "delayed"]
+VARIANTS = ["once", "loop", "delayed", "traced"]
 
 
 class Kernel:
