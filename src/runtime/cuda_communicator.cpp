@@ -17,6 +17,7 @@
 #include "runtime/cuda_call.hpp"
 #include "runtime/cuda_clock.hpp"
 #include "runtime/device_memory.hpp"
+#include "runtime/nvtx_range.hpp"
 
 namespace nearlight::runtime {
 
@@ -353,6 +354,7 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of_region(Collective colle
 }
 
 Status CudaCommunicator::barrier(Stream stream) {
+  const NvtxRange range("barrier", 0);
   calls_.begin(Collective::barrier, 0, DataType::i8, ReduceOp::sum);
   bool capturing = false;
   Status outcome = enqueue_barrier(stream, capturing);
@@ -372,6 +374,7 @@ Status CudaCommunicator::enqueue_barrier(Stream stream_pointer, bool& capturing)
 
 Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                                     const Reduction& op, Stream stream, const CallOptions& options) {
+  const NvtxRange range("all_reduce", count * size_of(type));
   calls_.begin(Collective::all_reduce, count, type, op.op);
   bool capturing = false;
   Status outcome = enqueue_all_reduce(send, recv, count, type, op, stream, options, capturing);

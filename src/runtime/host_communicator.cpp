@@ -12,6 +12,7 @@
 #include "runtime/collective.hpp"
 #include "runtime/create.hpp"
 #include "runtime/dump.hpp"
+#include "runtime/nvtx_range.hpp"
 
 namespace nearlight::runtime {
 
@@ -122,6 +123,7 @@ protocol::Control<exec::HostSpace> HostCommunicator::control() {
 
 Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                                     const Reduction& op, Stream stream, const CallOptions& options) {
+  const NvtxRange range("all_reduce", count * size_of(type));
   calls_.begin(Collective::all_reduce, count, type, op.op);
   return calls_.end(run_all_reduce(send, recv, count, type, op, stream, options));
 }
@@ -174,6 +176,7 @@ Status HostCommunicator::run_all_reduce(const void* send, void* recv, std::size_
 }
 
 Status HostCommunicator::barrier(Stream stream) {
+  const NvtxRange range("barrier", 0);
   calls_.begin(Collective::barrier, 0, DataType::i8, ReduceOp::sum);
   return calls_.end(run_barrier(stream));
 }
