@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/exchange.hpp"
 #include "base/status.hpp"
@@ -37,6 +38,10 @@ struct Options {
   std::uint32_t chunk_bytes = 0;
   // Packets (16 bytes of payload each) of the sentinel protocol a region, bank and rank. 0: default.
   std::uint32_t packets = 0;
+  // The most CTAs that a call takes, at most `regions`, which are no more than that where they are not given.
+  // Calls by NCCL, whose CTAs are its own affair, are not handed over then. 0: NEARLIGHT_MAX_CTAS, else as
+  // many as there are regions. GPU only: a CPU rank is one thread.
+  std::uint32_t max_ctas = 0;
   // Test hook: the epoch every region starts after (wrap tests).
   std::uint32_t initial_epoch = 0;
   // Test hook: bytes left free in front of the regions, to place the slots elsewhere in the heap.
@@ -114,6 +119,10 @@ class Communicator {
   // Ends every wait of this rank, now and later; the communicator has then failed with Code::aborted. Any
   // thread.
   virtual void abort() = 0;
+
+  // For tests and reports: of each region, the epoch that its last call had. Equal on all ranks once they
+  // have made the same calls. On GPUs it waits for the device, and calls must not run meanwhile.
+  virtual Result<std::vector<std::uint32_t>> epochs() const = 0;
 
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;
