@@ -364,6 +364,8 @@ Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t cou
   if (outcome.ok()) {
     outcome = fallback_->all_reduce(send, recv, count, type, op, stream, Deadline::after(timeout_));
   }
+  // Of an argument that is wrong nearlight says so itself, and then goes on; this one is past that.
+  if (outcome.code() == Code::invalid_argument) outcome = Status(Code::internal_error, outcome.text());
   // Whatever NCCL did not take the others wait for, inside NCCL; a capture that is spoilt never runs.
   if (!outcome.ok() && !capturing) stop(outcome, -1);
   return outcome;

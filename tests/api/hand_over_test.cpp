@@ -187,6 +187,25 @@ TEST_F(HandOver, ARefusalOfNcclFailsTheCommunicatorWithItsText) {
   EXPECT_EQ(made("launch"), 0);
 }
 
+// After "invalid argument" a communicator can be used as before, which this one cannot.
+TEST_F(HandOver, WhatNcclCallsAnArgumentIsNone) {
+  make_well();
+  asked_.answer = failure(Code::invalid_argument, "ncclAllReduce: says the stand-in");
+  EXPECT_EQ(call(kFloats).code(), Code::internal_error);
+  EXPECT_EQ(comm().status().code(), Code::internal_error);
+  EXPECT_THAT(comm().status().text(), HasSubstr("says the stand-in"));
+}
+
+TEST_F(HandOver, IsInTheRouteLog) {
+  ::setenv("NEARLIGHT_DEBUG", "route", 1);
+  testing::internal::CaptureStderr();
+  make_well();
+  ASSERT_TRUE(call(kFloats).ok());
+  ::unsetenv("NEARLIGHT_DEBUG");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("2 ranks: nccl none, 0 x 0: the caller asked for this algorithm"));
+}
+
 TEST_F(HandOver, AnAbortedCommunicatorHandsNothingOver) {
   make_well();
   comm().abort();
@@ -304,12 +323,12 @@ TEST_F(HandOver, MaxCtasIsTheLaunchsToo) {
   CallOptions more;
   more.grid = 4;
   EXPECT_THAT(call(kFloats, more).text(), HasSubstr("grid: 4 CTAs, but max_ctas is 3"));
-  const std::size_t with_64 = comm().scratch_bytes();
+  EXPECT_EQ(comm().epochs()->size(), 64u);
   EXPECT_THAT(call(kFloats).text(), HasSubstr("max_ctas"));
-  // Without regions of their own there are no more of them than that: less scratch.
+  // Where their number is not given there are no more regions than that.
   options.regions = 0;
   make_well(options);
-  EXPECT_LT(comm().scratch_bytes(), with_64);
+  EXPECT_EQ(comm().epochs()->size(), 3u);
   more.grid = 3;
   EXPECT_TRUE(call(kFloats, more).ok());
 }

@@ -29,7 +29,7 @@ Call call_of(DataType type, std::uint64_t bytes, std::uint64_t seed, const Way* 
 }
 
 TEST_P(Interleave, ListsAndSingleCallsInTurns) {
-  const int steps = 3'000 / kSlowDown;
+  const int steps = 1'500 / kSlowDown;
   // What two graphs would hold: small ones by the route, and every way from small to several rounds.
   std::vector<Call> first, second;
   for (std::uint64_t i = 0; i < 5; ++i) first.push_back(call_of(DataType::bf16, 16 << i, i));
