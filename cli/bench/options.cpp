@@ -118,12 +118,13 @@ Result<std::vector<std::string>> parse_against(std::string_view text) {
   });
 }
 
-std::string algorithm_names() { return names_of(algorithm::kAlgorithms); }
+std::string algorithm_names() { return names_of(algorithm::kAlgorithmsAndNccl); }
 std::string protocol_names() { return names_of(algorithm::kProtocols); }
 
 Result<std::vector<algorithm::Algorithm>> parse_algorithms(std::string_view text) {
-  return parse_list<algorithm::Algorithm>(
-      text, [](std::string_view name) { return find_name(algorithm::kAlgorithms, "algorithm", name); });
+  return parse_list<algorithm::Algorithm>(text, [](std::string_view name) {
+    return find_name(algorithm::kAlgorithmsAndNccl, "algorithm", name);
+  });
 }
 
 Result<std::vector<algorithm::Protocol>> parse_protocols(std::string_view text) {

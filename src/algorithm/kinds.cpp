@@ -10,6 +10,8 @@ const char* name_of(Algorithm algorithm) {
       return "one_shot";
     case Algorithm::two_shot:
       return "two_shot";
+    case Algorithm::nccl:
+      return "nccl";
   }
   return "invalid";
 }

@@ -7,9 +7,12 @@
 
 namespace nearlight::algorithm {
 
-enum class Algorithm { copy, one_shot, two_shot };
-// Those that several ranks can be told to take; one rank copies.
+// nccl: the call is handed to the NCCL communicator that ours is attached to.
+enum class Algorithm { copy, one_shot, two_shot, nccl };
+// Those of our own that several ranks can be told to take; one rank copies.
 inline constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot, Algorithm::two_shot};
+// The same with the hand-over.
+inline constexpr Algorithm kAlgorithmsAndNccl[] = {Algorithm::one_shot, Algorithm::two_shot, Algorithm::nccl};
 enum class Protocol { ll, simple, sentinel };
 inline constexpr Protocol kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel};
 
@@ -42,8 +45,10 @@ inline constexpr const char* kOwnCode =
 constexpr std::uint32_t max_held(int nranks) { return nranks <= 2 ? 4 : nranks <= 4 ? 2 : 1; }
 
 // CTAs on a GPU of all but the largest messages, at most. Of more of them two must fit an SM: so many
-// threads, unless a kernel has few registers.
+// threads, unless a kernel has few registers (algorithm/fit.hpp).
 inline constexpr std::uint32_t kFewCtas = 64, kSharedSmThreads = 256;
+// Of a CTA.
+inline constexpr std::uint32_t kMaxThreads = 512;
 
 const char* name_of(Algorithm algorithm);
 const char* name_of(Protocol protocol);

@@ -57,10 +57,7 @@ Result<runtime::Options> to_options(const nearlightConfig_t* config) {
   options.slots = mine.slots;
   options.chunk_bytes = mine.chunk_bytes;
   options.packets = mine.packets;
-  if (mine.reserved != 0) {
-    return failure(Code::unsupported, "config->reserved is %u, which this version does not know",
-                   mine.reserved);
-  }
+  options.max_ctas = mine.max_ctas;
   return options;
 }
 

@@ -61,6 +61,10 @@ std::string takes(std::int64_t lowest, std::int64_t highest, const char* unit) {
 Row row_of(const Text& variable) {
   return {variable.name, variable.takes, variable.unset, variable.meaning, Reader::library};
 }
+Row row_of(const Integer& variable) {
+  return {variable.name, takes(variable.lowest, variable.highest, variable.unit), number(variable.unset),
+          variable.meaning, Reader::library};
+}
 Row row_of(const OptionalInteger& variable) {
   return {variable.name, takes(variable.lowest, variable.highest, ""), variable.unset, variable.meaning,
           Reader::library};
@@ -123,12 +127,12 @@ std::vector<Row> all() {
       row_of(kDebug),
       row_of(kForcePath),
       row_of(kKey),
+      row_of(kMaxCtas),
       row_of(kNcclLib),
       row_of(kNranks),
       row_of(kRank),
       row_of(kRouteTable),
-      {kTimeoutMs.name, takes(kTimeoutMs.lowest, kTimeoutMs.highest, kTimeoutMs.unit),
-       number(kTimeoutMs.unset), kTimeoutMs.meaning, Reader::library},
+      row_of(kTimeoutMs),
   };
   for (const Elsewhere& entry : kElsewhere) {
     rows.push_back({entry.name, entry.takes, entry.unset, entry.meaning, entry.reader});

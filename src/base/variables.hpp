@@ -58,11 +58,12 @@ inline constexpr Switch kCheck{
 inline constexpr Text kDebug{"NEARLIGHT_DEBUG", "route", "nothing",
                              "What to tell on stderr. route: the route of calls and why, by rank 0, once for "
                              "each type, operator and power of two of the bytes."};
-inline constexpr Text kForcePath{"NEARLIGHT_FORCE_PATH", "ll, simple, sentinel or two_shot",
+inline constexpr Text kForcePath{"NEARLIGHT_FORCE_PATH", "ll, simple, sentinel, two_shot or nccl",
                                  "the route chooses",
                                  "The path of all calls that can take it: one-shot by a protocol (sentinel: "
-                                 "not integers), or two-shot (what is cut into parts for all ranks), "
-                                 "whatever is faster. The same on all ranks."};
+                                 "not integers), two-shot (what is cut into parts for all ranks), or nccl "
+                                 "(handed to the attached NCCL communicator; without one no communicator is "
+                                 "made), whatever is faster. The same on all ranks."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",
                            "The key by which processes of this host that are one group find each other, "
@@ -74,6 +75,14 @@ inline constexpr OptionalInteger kNranks{
 inline constexpr OptionalInteger kRank{
     "NEARLIGHT_RANK", 0, 63, "the launcher's",
     "Which of them this process is, where the program does not say. Less than NEARLIGHT_NRANKS."};
+inline constexpr Integer kMaxCtas{"NEARLIGHT_MAX_CTAS",
+                                  0,
+                                  1024,
+                                  0,
+                                  "",
+                                  "The most CTAs that a call takes of a GPU, for communicators whose "
+                                  "configuration does not say; 0: no limit. "
+                                  "The same on all ranks."};
 inline constexpr Text kNcclLib{
     "NEARLIGHT_NCCL_LIB", "a path", "the copy that is loaded, else libnccl.so.2 as the system finds it",
     "The NCCL to use. Needed where several copies are loaded: it says which of them."};

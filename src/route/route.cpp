@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "algorithm/fit.hpp"
 #include "route/because.hpp"
 
 namespace nearlight::route {
@@ -32,8 +33,16 @@ Route on_cpu(const Facts& facts) {
   return route;
 }
 
+// The most CTAs.
+std::uint32_t width_of(const Facts& facts) {
+  return facts.max_ctas == 0 ? facts.regions : std::min(facts.regions, facts.max_ctas);
+}
 std::uint32_t few_regions(const Facts& facts) {
-  return std::min(facts.regions, static_cast<std::uint32_t>(table_of(facts).few_ctas));
+  return std::min(width_of(facts), static_cast<std::uint32_t>(table_of(facts).few_ctas));
+}
+// Whether max_ctas is what keeps the grid from being larger.
+bool is_limited(const Facts& facts, const Route& route) {
+  return facts.max_ctas != 0 && route.grid == facts.max_ctas;
 }
 
 Route ll_on_gpu(const Facts& facts) {
@@ -56,7 +65,8 @@ Route ll_on_gpu(const Facts& facts) {
     route.held *= 2;
   }
   route.grid = up_to(ceil_div(packs, std::size_t{route.threads} * route.held), regions);
-  route.reason = because<"GPU, small: the flag travels with the data, no fence">(table_of(facts));
+  route.reason = because<"GPU, small: the flag travels with the data, no fence">(table_of(facts),
+                                                                                 is_limited(facts, route));
   return route;
 }
 
@@ -72,14 +82,14 @@ std::size_t sentinel_limit(const Facts& facts) {
 
 // Bytes that the packets of all regions take in one round.
 std::size_t sentinel_round(const Facts& facts) {
-  return std::size_t{facts.regions} * (facts.packets / 32 * 32) * kPacketBytes;
+  return std::size_t{width_of(facts)} * (facts.packets / 32 * 32) * kPacketBytes;
 }
 
 // The CTAs of a message of so many units, of which a region takes `slots` in a round: few, and more of them
 // for what the few could not hold in registers (see docs/dev/lab.md) or in one round.
 std::uint32_t regions_for(const Facts& facts, std::size_t units, std::size_t slots) {
   const std::size_t held = std::min<std::size_t>(std::size_t{512} * 4, slots);
-  return units > few_regions(facts) * held ? facts.regions : few_regions(facts);
+  return units > few_regions(facts) * held ? width_of(facts) : few_regions(facts);
 }
 
 Route sentinel_on_gpu(const Facts& facts) {
@@ -100,8 +110,8 @@ Route sentinel_on_gpu(const Facts& facts) {
     }
   }
   route.grid = up_to(ceil_div(packets, std::size_t{route.threads} * route.held), regions);
-  route.reason =
-      because<"GPU, middle: full payload that is its own arrival, no flag and no fence">(table_of(facts));
+  route.reason = because<"GPU, middle: full payload that is its own arrival, no flag and no fence">(
+      table_of(facts), is_limited(facts, route));
   return route;
 }
 
@@ -110,7 +120,8 @@ Route simple_on_gpu(const Facts& facts) {
   route.protocol = Protocol::simple;
   route.threads = static_cast<std::uint32_t>(table_of(facts).simple_threads);
   route.grid = up_to(ceil_div(bytes_of(facts), table_of(facts).simple_cta_bytes), few_regions(facts));
-  route.reason = because<"GPU, large: full payload, one release flag a chunk">(table_of(facts));
+  route.reason = because<"GPU, large: full payload, one release flag a chunk">(table_of(facts),
+                                                                               is_limited(facts, route));
   return route;
 }
 
@@ -144,7 +155,7 @@ Route two_shot(const Facts& facts, Protocol protocol) {
   route.protocol = protocol;
   route.reason = because<
       "more than two ranks: each reduces its part, so that less is sent (from where on is worked out, not "
-      "measured)">(table_of(facts));
+      "measured)">(table_of(facts), is_limited(facts, route));
   return route;
 }
 
@@ -156,7 +167,7 @@ bool two_shot_pays(const Facts& facts, Protocol protocol) {
   const Table& table = table_of(facts);
   const std::size_t first = table.two_shot_gain_bytes * n / ((n - 1) * (n - 2));
   // LL has few CTAs; the sentinel all of them, where it needs them.
-  const std::uint32_t regions = protocol == Protocol::ll ? few_regions(facts) : facts.regions;
+  const std::uint32_t regions = protocol == Protocol::ll ? few_regions(facts) : width_of(facts);
   const std::size_t round = std::size_t{regions} * (slots_of(facts, protocol) / 2) * n * unit_bytes(protocol);
   const std::size_t bytes = bytes_of(facts);
   if (bytes > round) return false;
@@ -181,21 +192,8 @@ bool can_take(const Facts& facts, Protocol protocol) {
          (protocol != Protocol::sentinel || sentinel_round(facts) > 0);
 }
 
-}  // namespace
-
-bool two_shot_fits(const Facts& facts, Protocol protocol) {
-  const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
-  return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= (facts.gpu ? 32 : 4);
-}
-
-Route all_reduce(const Facts& facts) {
-  if (facts.nranks == 1) {
-    Route route;
-    route.algorithm = Algorithm::copy;
-    route.reason = facts.op == ReduceOp::premul_sum ? "one rank: its input times its factor"
-                                                    : "one rank: the result is its input";
-    return route;
-  }
+// What nearlight itself would run on several ranks.
+Route own_route(const Facts& facts) {
   const Protocol of_two_shot = algorithm::has_sentinel(facts.type) ? Protocol::sentinel : Protocol::ll;
   if (facts.forced.two_shot && facts.two_shot && two_shot_fits(facts, of_two_shot)) {
     Route route = two_shot(facts, of_two_shot);
@@ -220,12 +218,95 @@ Route all_reduce(const Facts& facts) {
   return bytes <= table.ll_limit_bytes / others ? ll_on_gpu(facts) : simple_on_gpu(facts);
 }
 
+Route handed_over(const char* reason) {
+  Route route;
+  route.algorithm = Algorithm::nccl;
+  route.grid = route.threads = route.run_threads = 0;
+  route.reason = reason;
+  return route;
+}
+
+// null: nothing is in the way.
+const char* kept(const Facts& facts) {
+  const char* const why = kept_from_nccl(facts.nccl, facts.type, facts.op, bytes_of(facts));
+  if (why != nullptr || facts.max_ctas == 0) return why;
+  return "not handed to NCCL: it takes as many CTAs as it likes, and max_ctas is set";
+}
+
+bool is_past_nccls_first(const Facts& facts) {
+  const Table& table = table_of(facts);
+  if (!facts.gpu || facts.nccl.version == 0 || table.nccl_first_bytes == 0) return false;
+  const auto others = static_cast<std::size_t>(facts.nranks - 1);
+  return bytes_of(facts) >= ceil_div(table.nccl_first_bytes, others);
+}
+
+// A route with what follows from the rest of it.
+Route completed(const Facts& facts, Route route) {
+  route.run_threads = threads_that_run(facts, route);
+  return route;
+}
+
+}  // namespace
+
+bool two_shot_fits(const Facts& facts, Protocol protocol) {
+  const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
+  return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= (facts.gpu ? 32 : 4);
+}
+
+Route all_reduce(const Facts& facts) {
+  if (facts.nranks == 1) {
+    Route route;
+    route.algorithm = Algorithm::copy;
+    route.reason = facts.op == ReduceOp::premul_sum ? "one rank: its input times its factor"
+                                                    : "one rank: the result is its input";
+    return route;
+  }
+  if (!facts.forced.nccl && !is_past_nccls_first(facts)) return completed(facts, own_route(facts));
+  if (const char* const why = kept(facts); why != nullptr) {
+    Route route = completed(facts, own_route(facts));
+    route.reason = why;
+    return route;
+  }
+  if (facts.forced.nccl) return handed_over("NEARLIGHT_FORCE_PATH asks for this algorithm");
+  return handed_over(
+      because<"GPU, beyond what nearlight wins: handed to the attached NCCL">(table_of(facts)));
+}
+
+Result<Route> forced_nccl(const Facts& facts) {
+  if (facts.nccl.version == 0) {
+    return failure(Code::invalid_argument,
+                   "algorithm: nccl, but no NCCL communicator is attached to this one");
+  }
+  if (const char* const why = kept(facts); why != nullptr)
+    return failure(Code::unsupported, "algorithm: nccl: %s", why);
+  return handed_over("the caller asked for this algorithm");
+}
+
+Facts without_nccl(Facts facts) {
+  facts.forced.nccl = false;
+  facts.nccl = {};
+  return facts;
+}
+
+std::uint32_t threads_that_run(const Facts& facts, const Route& route) {
+  if (!facts.gpu || route.algorithm == Algorithm::copy || route.algorithm == Algorithm::nccl)
+    return route.threads;
+  const algorithm::Cut cut{facts.type,      facts.op,   route.algorithm, route.protocol,
+                           bytes_of(facts), route.grid, route.threads,   std::max(1u, route.held),
+                           facts.packets};
+  return algorithm::threads_that_run(cut, algorithm::fit_of(cut, 0));
+}
+
+const char* protocol_name(const Route& route) {
+  return route.algorithm == Algorithm::nccl ? "none" : algorithm::name_of(route.protocol);
+}
+
 Result<Route> forced(const Facts& facts, Protocol protocol) {
   if (!algorithm::carries(protocol, facts.type)) {
     return failure(Code::invalid_argument, "protocol: %s takes a type with NaNs, and %s has none",
                    name_of(protocol), name_of(facts.type));
   }
-  return with_protocol(facts, protocol, "the caller asked for this protocol");
+  return completed(facts, with_protocol(facts, protocol, "the caller asked for this protocol"));
 }
 
 Result<Route> forced_two_shot(const Facts& facts, Protocol protocol) {
@@ -238,7 +319,7 @@ Result<Route> forced_two_shot(const Facts& facts, Protocol protocol) {
   NL_TRY_ASSIGN(Route one_shot, forced(facts, protocol));
   one_shot.reason = "too small for two_shot, which the caller asked for: not every rank would own a part";
   if (!two_shot_fits(facts, protocol)) return one_shot;
-  return two_shot(facts, protocol);
+  return completed(facts, two_shot(facts, protocol));
 }
 
 }  // namespace nearlight::route

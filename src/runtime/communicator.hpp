@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/exchange.hpp"
 #include "base/status.hpp"
@@ -40,6 +41,10 @@ struct Options {
   // GPU ranks on GPUs of their own: whether creation measures, within some 40 ms, which regions are the
   // fastest for small messages. Unset: NEARLIGHT_CALIBRATE, else on.
   std::optional<bool> calibrate;
+  // The most CTAs that a call takes, at most `regions`, which are no more than that where they are not given.
+  // Calls by NCCL, whose CTAs are its own affair, are not handed over then. 0: NEARLIGHT_MAX_CTAS, else as
+  // many as there are regions. GPU only: a CPU rank is one thread.
+  std::uint32_t max_ctas = 0;
   // Test hook: the epoch every region starts after (wrap tests).
   std::uint32_t initial_epoch = 0;
   // Test hook: bytes left free in front of the regions, to place the slots elsewhere in the heap.
@@ -90,13 +95,14 @@ class Communicator {
   virtual const char* memory() const = 0;
 
   // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and from
-  // run to run. In place when send == recv; otherwise they must not overlap. Addresses aligned to the
-  // element. A pre-multiplied sum takes each rank's own factor (Reduction::premul_sum). What is rounded where
-  // and what NaNs, zeros and overflows do: docs/concepts/numerics.md. Any count; with 0 nothing happens (and
-  // the pointers may be null). GPU: enqueued on `stream`, may be captured into a CUDA graph, allocates
-  // nothing. Operations of one communicator must be ordered: one stream, or streams joined by events. Errors:
-  // invalid_argument (names the argument; nothing was written), invalid_usage (check mode: the ranks called
-  // different things, nothing was written anywhere), the recorded fault once the communicator has failed.
+  // run to run (handed to NCCL: as NCCL computes it). In place when send == recv; otherwise they must not
+  // overlap. Addresses aligned to the element. A pre-multiplied sum takes each rank's own factor
+  // (Reduction::premul_sum). What is rounded where and what NaNs, zeros and overflows do:
+  // docs/concepts/numerics.md. Any count; with 0 nothing happens (and the pointers may be null). GPU:
+  // enqueued on `stream`, may be captured into a CUDA graph, allocates nothing. Operations of one
+  // communicator must be ordered: one stream, or streams joined by events. Errors: invalid_argument (names
+  // the argument; nothing was written), invalid_usage (check mode: the ranks called different things, nothing
+  // was written anywhere), the recorded fault once the communicator has failed.
   virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                             const Reduction& op, Stream stream, const CallOptions& options = {}) = 0;
 
@@ -117,6 +123,10 @@ class Communicator {
   // Ends every wait of this rank, now and later; the communicator has then failed with Code::aborted. Any
   // thread.
   virtual void abort() = 0;
+
+  // For tests and reports: of each region, the epoch that its last call had. Equal on all ranks once they
+  // have made the same calls. On GPUs it waits for the device, and calls must not run meanwhile.
+  virtual Result<std::vector<std::uint32_t>> epochs() const = 0;
 
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;

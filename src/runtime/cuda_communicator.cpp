@@ -8,6 +8,7 @@
 
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
+#include "algorithm/cuda/full_stop.hpp"
 #include "base/fault_point.hpp"
 #include "runtime/calibration.hpp"
 #include "runtime/call_route.hpp"
@@ -22,7 +23,7 @@ namespace {
 // What the ranks tell each other about their GPUs.
 struct Place {
   int device;
-  int sms;
+  int sms, capability;
   char uuid[16];
   char name[256];
 };
@@ -40,7 +41,7 @@ Result<Place> look_at(int device) {
   }
   cudaDeviceProp properties{};
   NL_TRY_CUDA(cudaGetDeviceProperties(&properties, device));
-  Place place{device, properties.multiProcessorCount, {}, {}};
+  Place place{device, properties.multiProcessorCount, properties.major * 10 + properties.minor, {}, {}};
   std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), place.uuid);
   std::copy(std::begin(properties.name), std::end(properties.name), place.name);
   place.name[sizeof place.name - 1] = '\0';
@@ -79,16 +80,25 @@ std::string common_gpu(const std::vector<Place>& places) {
   return all ? name : "";
 }
 
+int oldest_of(const std::vector<Place>& places) {
+  int capability = places[0].capability;
+  for (const Place& place : places) capability = std::min(capability, place.capability);
+  return capability;
+}
+
 // Sizes that the caller did not give, the same on all ranks because they follow from what all ranks know.
 Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu,
-                   const route::Table& table) {
+                   const route::Table& table, std::uint32_t max_ctas) {
   int sms = places[0].sms;
   for (const Place& place : places) sms = std::min(sms, place.sms);
   Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets};
-  if (sizes.regions == 0) sizes.regions = route::regions_of(sms, per_gpu);
+  if (sizes.regions == 0) {
+    sizes.regions = route::regions_of(sms, per_gpu);
+    // What no CTA would use is no use to anybody, and the packets then do for the CTAs that there are.
+    if (max_ctas != 0) sizes.regions = std::min(sizes.regions, max_ctas);
+  }
   const auto nranks = static_cast<std::uint32_t>(places.size());
-  if (sizes.slots == 0)
-    sizes.slots = algorithm::cuda::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
+  if (sizes.slots == 0) sizes.slots = algorithm::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
   if (sizes.packets == 0) sizes.packets = route::packets_for(table, static_cast<int>(nranks), sizes.regions);
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
@@ -98,7 +108,8 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
 
 Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<Exchange> exchange, int device,
                                                                bool one_rank_per_gpu, MakeHeap make_heap,
-                                                               void* context, const Options& options) {
+                                                               void* context, const Options& options,
+                                                               std::unique_ptr<Fallback> fallback) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
   const Deadline deadline = create_deadline(options);
   CudaControl::free_retired();
@@ -108,7 +119,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   }
   const auto place = look_at(device);
   const route::Target own{true, place.ok() ? place->name : "", nranks};
-  const auto settings = settings_of(options, place.ok() ? &own : nullptr);
+  const int nccl_version = fallback != nullptr ? fallback->version() : 0;
+  const auto settings = settings_of(options, place.ok() ? &own : nullptr, nccl_version);
   NL_TRY(agree(*exchange, settings.ok() ? place.status() : settings.status(), deadline));
   NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
   NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
@@ -116,13 +128,14 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   const Steering& steering = settings.value().steering;
   const route::Target target{true, common_gpu(places), nranks};
   const route::Table table = steering.table.value_or(route::shipped_table(target));
-  const Sizes sizes = choose_sizes(options, places, per_gpu, table);
+  const Sizes sizes = choose_sizes(options, places, per_gpu, table, settings.value().max_ctas);
 
   const DeviceGuard guard(device);
   std::unique_ptr<CudaCommunicator> comm(new CudaCommunicator);
   comm->rank_ = exchange->rank();
   comm->device_ = device;
   comm->regions_ = sizes.regions;
+  comm->max_ctas_ = settings.value().max_ctas;
   comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets};
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
@@ -131,6 +144,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);
   comm->route_log_.begin(table, target, steering.left_aside);
   comm->arguments_ = CudaArguments(device, settings.value().check);
+  comm->fallback_ = std::move(fallback);
+  comm->nccl_ = {nccl_version, oldest_of(places)};
 
   // Ranks that share a GPU share its L2: no region of it is nearer to another rank.
   const bool calibrates = settings.value().calibrate && nranks > 1 && per_gpu == 1;
@@ -141,13 +156,19 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
     if (calibrates) NL_TRY(algorithm::cuda::preload_clock());
+    NL_TRY(algorithm::cuda::preload_full_stop());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
     return {};
   };
   NL_TRY(agree(*exchange, prepare(), deadline));
   const std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
-  NL_TRY_ASSIGN(comm->heap_, make_heap(context, *exchange, device, bytes, deadline));
+  auto heap = make_heap(context, *exchange, device, bytes, deadline);
+  NL_TRY(heap.status().with_context(scratch_in_words(sizes.regions, comm->layout_)));
+  comm->heap_ = std::move(*heap);
+  // Before any kernel of ours may be waiting.
+  if (nccl_version != 0 && nranks > 1 && (table.nccl_first_bytes != 0 || steering.forced.nccl))
+    NL_TRY(comm->fallback_->prepare(*exchange, table.nccl_first_bytes, deadline));
   if (calibrates) {
     NL_TRY(agree(*exchange, comm->empty_packets(), deadline));
     NL_TRY_ASSIGN(comm->placement_, calibrate(*exchange, device, comm->args_of_region(Collective::all_reduce),
@@ -202,8 +223,8 @@ CudaCommunicator::~CudaCommunicator() {
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {true,          nranks(),      count,           type, op,      regions_,
-          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
+  return {true,          nranks(),        count, type,    op,      regions_,  layout_.slots,
+          layout_.cells, layout_.packets, true,  &table_, forced_, max_ctas_, nccl_};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -224,19 +245,36 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
     facts.packets = 0;
     facts.two_shot = false;
   }
+  const bool own = in_a_loop || options.delay_point != 0 || options.grid != 0 || options.threads != 0 ||
+                   options.first_slot != 0;
+  if (own) {
+    if (options.algorithm == route::Algorithm::nccl) {
+      return failure(Code::unsupported, "algorithm: nccl, with %s, is nearlight's affair alone",
+                     in_a_loop                  ? "a loop inside a kernel"
+                     : options.delay_point != 0 ? "delays"
+                     : options.first_slot != 0  ? "first_slot"
+                     : options.grid != 0        ? "grid"
+                                                : "threads");
+    }
+    facts = route::without_nccl(facts);
+  }
   NL_TRY_ASSIGN(route::Route route, route_of_call(facts, options));
+  if (route.algorithm == route::Algorithm::nccl) return route;
   route.held = options.delay_point != 0 ? 1 : std::max(1u, route.held);
   if (options.grid != 0) {
     if (options.grid > regions_) {
       return failure(Code::invalid_argument, "grid: %u CTAs, but the communicator has %u regions",
                      options.grid, regions_);
     }
+    if (max_ctas_ != 0 && options.grid > max_ctas_) {
+      return failure(Code::invalid_argument, "grid: %u CTAs, but max_ctas is %u", options.grid, max_ctas_);
+    }
     route.grid = options.grid;
   }
   if (options.threads != 0) {
-    if (options.threads % 32 != 0 || options.threads > algorithm::cuda::kMaxThreads) {
+    if (options.threads % 32 != 0 || options.threads > algorithm::kMaxThreads) {
       return failure(Code::invalid_argument, "threads: %u is not a multiple of 32 up to %u", options.threads,
-                     algorithm::cuda::kMaxThreads);
+                     algorithm::kMaxThreads);
     }
     route.threads = options.threads;
   }
@@ -253,13 +291,12 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
                    "first_slot: %u is not a multiple of 8 that leaves %u of the %u slots of a region",
                    options.first_slot, route.threads * route.held, layout_.slots);
   }
+  route.run_threads = route::threads_that_run(facts, route);
   return route;
 }
 
-Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t count, DataType type, ReduceOp op,
-                                                                const CallOptions& options,
-                                                                bool in_a_loop) const {
-  NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op, options, in_a_loop));
+algorithm::cuda::LaunchShape CudaCommunicator::shape_of(const route::Route& route, DataType type, ReduceOp op,
+                                                        const CallOptions& options) const {
   algorithm::cuda::LaunchShape shape{type,       op,         route.algorithm, route.protocol,
                                      route.held, route.grid, route.threads};
   shape.delayed = options.delay_point != 0;
@@ -321,19 +358,38 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   NL_TRY(arguments_.check(send, recv, count * size_of(type), stream));
   if (nranks() == 1) {
     if (op.op == ReduceOp::premul_sum) {
-      return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, stream);
+      return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, max_ctas_, stream);
     }
     if (recv == send) return {};
     return cuda_status("cudaMemcpyAsync",
                        cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
   }
-  NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op.op, options, false));
-  if (route_log_.on()) {
-    NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
-    route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
-  }
+  NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
+  route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
-  return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream), capturing);
+  if (route.algorithm == route::Algorithm::nccl)
+    return hand_over(send, recv, count, type, op.op, stream_pointer, capturing);
+  return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options),
+                                          shape_of(route, type, op.op, options), stream),
+                  capturing);
+}
+
+Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t count, DataType type,
+                                   ReduceOp op, Stream stream, bool capturing) {
+  // Order on the stream. Our kernel after NCCL's waits for its end (griddepcontrol.wait). NCCL's after ours
+  // waits for the end of ours where it is launched as usual; what its faulty versions launch otherwise begins
+  // once ours has let it, so the full stop, which lets nothing begin early, goes between.
+  Status outcome = route::starts_before_its_input(nccl_.version)
+                       ? algorithm::cuda::launch_full_stop(static_cast<cudaStream_t>(stream))
+                       : Status();
+  if (outcome.ok()) {
+    outcome = fallback_->all_reduce(send, recv, count, type, op, stream, Deadline::after(timeout_));
+  }
+  // Of an argument that is wrong nearlight says so itself, and then goes on; this one is past that.
+  if (outcome.code() == Code::invalid_argument) outcome = Status(Code::internal_error, outcome.text());
+  // Whatever NCCL did not take the others wait for, inside NCCL; a capture that is spoilt never runs.
+  if (!outcome.ok() && !capturing) stop(outcome, -1);
+  return outcome;
 }
 
 Status CudaCommunicator::launched(Status outcome, bool capturing) {
@@ -357,7 +413,8 @@ Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
-  NL_TRY_ASSIGN(auto shape, shape_of(count, type, op.op, options, true));
+  NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, true));
+  auto shape = shape_of(route, type, op.op, options);
   shape.loop = true;
   shape.held = 1;
   if (plan.sm.has_value()) {

@@ -73,6 +73,17 @@ bool CudaControl::has_fault() const {
 
 void CudaControl::set_abort() const { std::atomic_ref(host_->abort).store(1, std::memory_order_relaxed); }
 
+Result<std::vector<std::uint32_t>> CudaControl::epochs(std::uint32_t regions) const {
+  const DeviceGuard guard(device_);
+  NL_TRY(guard.status());
+  NL_TRY_CUDA(cudaDeviceSynchronize());
+  std::vector<algorithm::cuda::RegionStateWords> states(regions);
+  NL_TRY_CUDA(cudaMemcpy(states.data(), states_, regions * sizeof states[0], cudaMemcpyDeviceToHost));
+  std::vector<std::uint32_t> epochs;
+  for (const auto& state : states) epochs.push_back(state.epoch);
+  return epochs;
+}
+
 Status CudaControl::close(std::uint32_t regions) const {
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());

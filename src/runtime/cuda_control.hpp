@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <nearlight/detail/protocol/fault.hpp>
 #include "algorithm/cuda/all_reduce.hpp"
@@ -36,6 +37,8 @@ class CudaControl {
   bool has_fault() const;
   // Makes all waits of running kernels end.
   void set_abort() const;
+  // Of each region. Waits for the device.
+  Result<std::vector<std::uint32_t>> epochs(std::uint32_t regions) const;
   // Every later kernel neither sends nor waits. Waits for the device.
   Status close(std::uint32_t regions) const;
 

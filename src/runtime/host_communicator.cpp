@@ -58,8 +58,9 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
                    options.packets != 0 ? options.packets : kDefaultPackets};
   comm->state_.epoch = options.initial_epoch;
-  NL_TRY_ASSIGN(comm->heap_, memory::create_shm_heap(
-                                 exchange, options.heap_offset + comm->layout_.region_bytes(), deadline));
+  auto heap = memory::create_shm_heap(exchange, options.heap_offset + comm->layout_.region_bytes(), deadline);
+  NL_TRY(heap.status().with_context(scratch_in_words(1, comm->layout_)));
+  comm->heap_ = std::move(*heap);
   // At rest packets hold the sentinel.
   std::memset(comm->heap_->view().base +
                   static_cast<std::size_t>(exchange.rank()) * comm->heap_->view().stride +

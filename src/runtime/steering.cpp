@@ -10,20 +10,22 @@ namespace nearlight::runtime {
 
 namespace {
 
-constexpr std::uint64_t kTwoShotNumber = 1000;  // no protocol's
+constexpr std::uint64_t kTwoShotNumber = 1000, kNcclNumber = 1001;  // no protocol's
 const char* two_shot_name() { return algorithm::name_of(route::Algorithm::two_shot); }
+const char* nccl_name() { return algorithm::name_of(route::Algorithm::nccl); }
 
 Result<route::Forced> read_forced() {
   const auto text = variables::read(variables::kForcePath);
   if (!text) return route::Forced();
-  if (*text == two_shot_name()) return route::Forced{true, {}};
+  if (*text == two_shot_name()) return route::Forced{true, {}, false};
+  if (*text == nccl_name()) return route::Forced{false, {}, true};
   std::string known;
   for (const route::Protocol protocol : algorithm::kProtocols) {
-    if (*text == algorithm::name_of(protocol)) return route::Forced{false, protocol};
+    if (*text == algorithm::name_of(protocol)) return route::Forced{false, protocol, false};
     known += std::string(algorithm::name_of(protocol)) + ", ";
   }
-  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s", variables::kForcePath.name,
-                 text->c_str(), known.c_str(), two_shot_name());
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s, %s", variables::kForcePath.name,
+                 text->c_str(), known.c_str(), two_shot_name(), nccl_name());
 }
 
 Result<bool> read_log() {
@@ -55,13 +57,21 @@ Result<Steering> read_steering(const route::Target& target, bool known) {
   return steering;
 }
 
+Status check_forced(const route::Forced& forced, bool attached) {
+  if (!forced.nccl || attached) return {};
+  return failure(Code::invalid_argument, "%s is \"%s\", but no NCCL communicator is attached to this one",
+                 variables::kForcePath.name, nccl_name());
+}
+
 std::uint64_t number_of(const route::Forced& forced) {
+  if (forced.nccl) return kNcclNumber;
   if (forced.two_shot) return kTwoShotNumber;
   return forced.protocol ? 1 + static_cast<std::uint64_t>(*forced.protocol) : 0;
 }
 
 std::string forced_in_words(std::uint64_t number) {
   if (number == kTwoShotNumber) return two_shot_name();
+  if (number == kNcclNumber) return nccl_name();
   return number == 0 ? "not set" : algorithm::name_of(static_cast<route::Protocol>(number - 1));
 }
 

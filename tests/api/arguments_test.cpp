@@ -193,9 +193,11 @@ TEST(ApiArguments, Configuration) {
   refused("slots", [](auto& c) { c.slots = 33; });
   refused("chunk_bytes", [](auto& c) { c.chunk_bytes = 24; });
   refused("packets", [](auto& c) { c.packets = (1u << 20) + 1; });
-  nearlightConfig_t later = NEARLIGHT_CONFIG_INITIALIZER;
-  later.reserved = 1;
-  expect_error(nearlightCommCreateHostGroup(comms, 2, &later), nearlightUnsupported, {"config->reserved"});
+  refused("max_ctas", [](auto& c) { c.max_ctas = 1025; });
+  refused("max_ctas: 17 is more than the 16 regions", [](auto& c) {
+    c.regions = 16;
+    c.max_ctas = 17;
+  });
   EXPECT_EQ(comms[0], fake_handle(77));
   EXPECT_EQ(comms[1], fake_handle(78));
 }
@@ -205,7 +207,7 @@ TEST(ApiArguments, AnEarlierConfiguration) {
   nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
   config.size = offsetof(nearlightConfig_t, packets);
   config.packets = ~0u;  // what lies behind it is another thing's
-  config.reserved = ~0u;
+  config.max_ctas = ~0u;
   nearlightComm_t comms[2] = {};
   ASSERT_EQ(nearlightCommCreateHostGroup(comms, 2, &config), nearlightSuccess) << nearlightGetLastError();
   for (const nearlightComm_t comm : comms) EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);

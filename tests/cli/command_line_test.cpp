@@ -109,7 +109,7 @@ TEST(CommandLine, WhatIsForcedIsEveryCombination) {
 
 // Every name there is can be asked for.
 TEST(CommandLine, TakesEveryAlgorithmAndProtocol) {
-  for (const auto algorithm : algorithm::kAlgorithms) {
+  for (const auto algorithm : algorithm::kAlgorithmsAndNccl) {
     EXPECT_THAT(bench_options(std::string("--algorithm ") + algorithm::name_of(algorithm)).algorithms,
                 ElementsAre(algorithm));
     EXPECT_THAT(bench::algorithm_names(), HasSubstr(algorithm::name_of(algorithm)));
