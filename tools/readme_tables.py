@@ -33,7 +33,7 @@ MODES = {
 }
 # The order in which modes are shown, and peers; other peers follow by name.
 MODE_ORDER = ("graph", "kernel", "eager")
-PEER_ORDER = ("nccl", "nccl_sym", "openmpi")
+PEER_ORDER = ("nccl", "nccl_sym", "torch_symm_mem_one_shot", "torch_symm_mem_two_shot", "torch_nccl", "nvshmem", "openmpi")
 
 
 class Problem(Exception):
