@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rank that brings PyTorch, on a CPU with a stand-in for it: the library, its callbacks, rows, failures.
 
-    torch_bench_test.py SCRIPT LIBRARY
+    torch_bench_test.py SCRIPT LIBRARY LOADER
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SCRIPT, LIBRARY = sys.argv[1:]
+SCRIPT, LIBRARY, LOADER = sys.argv[1:]
 failures = []
 
 
@@ -53,6 +53,10 @@ with tempfile.TemporaryDirectory() as folder:
            and "torch_symm_mem_one_shot" in ran.stderr, ran)
     ran = rank(folder, "-d", "double")
     expect("a type that it does not have", ran.returncode == 1 and "sums of float and bfloat16 alone" in ran.stderr, ran)
+
+    # The program out of the library, as the GPU bundle has it.
+    ran = subprocess.run([LOADER, "--version"], capture_output=True, text=True, timeout=100, check=False)
+    expect("the program itself", ran.returncode == 0 and ran.stdout.startswith("nearlight "), ran)
 
     ran = run(["--look"])
     expect("PyTorch is there", ran.returncode == 0 and ran.stderr == "", ran)

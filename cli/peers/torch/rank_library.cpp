@@ -12,6 +12,7 @@
 #include "cli/command_line.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/peers/process_launch.hpp"
+#include "cli/program.hpp"
 
 namespace nearlight::peers {
 
@@ -77,6 +78,8 @@ int host_rank(const bench::BenchOptions& options, int rank, int nranks, const ch
 }  // namespace
 
 }  // namespace nearlight::peers
+
+int nearlightMain(int argc, char** argv) { return nearlight::cli::program(argc, argv); }
 
 int nearlightBenchRank(int argc, const char* const* argv, int rank, int nranks, const char* key,
                        const int* devices, int attach, const nearlightBenchPeer* peers, int npeers) {

@@ -31,6 +31,9 @@ __attribute__((visibility("default"))) int nearlightBenchRank(int argc, const ch
                                                               int attach, const nearlightBenchPeer* peers,
                                                               int npeers);
 
+/* The program `nearlight` itself. */
+__attribute__((visibility("default"))) int nearlightMain(int argc, char** argv);
+
 #ifdef __cplusplus
 }
 #endif
