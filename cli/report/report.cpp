@@ -59,6 +59,7 @@ std::string line_name(const ResultRow& row) {
   std::string name = row.impl;
   if (!row.forced.empty()) name += " (" + row.forced + ")";
   if (row.scratch != 0) name += ", scratch " + std::to_string(row.scratch);
+  if (row.jobs > 1) name += ", " + std::to_string(row.jobs) + " jobs";
   return name;
 }
 
