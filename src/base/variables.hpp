@@ -45,7 +45,7 @@ struct Text {
   const char* meaning;
 };
 
-inline constexpr Switch kCalibrate{"NEARLIGHT_CALIBRATE", true,
+inline constexpr Switch kCalibrate{"NEARLIGHT_CALIBRATE", false,
                                    "Whether ranks on GPUs of their own measure, as they create a "
                                    "communicator and for some 40 ms, which part "
                                    "of its memory is the fastest for small messages. The same on all ranks."};

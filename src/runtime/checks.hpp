@@ -29,7 +29,7 @@ Result<std::chrono::nanoseconds> effective_timeout(const Options& options);
 // Options::check, else NEARLIGHT_CHECK, else false.
 Result<bool> effective_check(const Options& options);
 
-// Options::calibrate, else NEARLIGHT_CALIBRATE, else true.
+// Options::calibrate, else NEARLIGHT_CALIBRATE, else false.
 Result<bool> effective_calibrate(const Options& options);
 
 // Options::max_ctas, else NEARLIGHT_MAX_CTAS, else 0. Fails, naming the one that it is, for more than the
@@ -40,7 +40,7 @@ Result<std::uint32_t> effective_max_ctas(const Options& options);
 struct Settings {
   std::chrono::nanoseconds timeout{};
   bool check = false;
-  bool calibrate = true;
+  bool calibrate = false;
   std::uint32_t max_ctas = 0;
   Steering steering;
   int nccl_version = 0;  // of the attached one; 0: none

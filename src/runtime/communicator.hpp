@@ -39,7 +39,7 @@ struct Options {
   // Packets (16 bytes of payload each) of the sentinel protocol a region, bank and rank. 0: default.
   std::uint32_t packets = 0;
   // GPU ranks on GPUs of their own: whether creation measures, within some 40 ms, which regions are the
-  // fastest for small messages. Unset: NEARLIGHT_CALIBRATE, else on.
+  // fastest for small messages. Unset: NEARLIGHT_CALIBRATE, else off.
   std::optional<bool> calibrate;
   // The most CTAs that a call takes, at most `regions`, which are no more than that where they are not given.
   // Calls by NCCL, whose CTAs are its own affair, are not handed over then. 0: NEARLIGHT_MAX_CTAS, else as

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 runtime::Options options_of() {
   runtime::Options options = test_options();
-  options.calibrate = true;  // the default
+  options.calibrate = true;  // a step more
   options.regions = 16;
   return options;
 }
