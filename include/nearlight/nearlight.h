@@ -146,10 +146,15 @@ typedef struct {
   uint32_t chunk_bytes;      /* bytes of a chunk of the simple protocol, a multiple of 16, at most 64 MiB */
   uint32_t packets;          /* packets (16 bytes of payload) of the sentinel a region, at most 2^20 */
   uint32_t reserved;         /* 0 */
+  int32_t deterministic;     /* 1: results are the same from run to run, -1: sums and averages may be added in
+                                the order of arrival where that is faster (all ranks still have the same bits)
+                                [NEARLIGHT_DETERMINISTIC, else 1] */
+  uint32_t lines;            /* 128-byte lines (120 bytes of payload) of LL128 a region, a multiple of 4, at
+                                most 2^17 [GPU ranks: none where lines would not be chosen] */
 } nearlightConfig_t;
 
 #define NEARLIGHT_CONFIG_INITIALIZER \
-  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* All CPU ranks of a group in this process: comms[i] becomes rank i of `nranks` (1 to 8). Each is then used
  * by a thread of its own. Any thread; waits at most config->create_timeout_ms. `config` may be NULL.
@@ -299,7 +304,7 @@ NEARLIGHT_API nearlightResult_t nearlightRedOpDestroy(nearlightRedOp_t op, nearl
 /* ---- collectives ------------------------------------------------------------------------------------ */
 
 /* recv[i] = op over all ranks of send[i], for i < count, elements of `type`; bitwise the same on all ranks
- * and from run to run. In place when send == recv, otherwise the two must not overlap. Addresses are aligned
+ * and, unless the configuration's `deterministic` is -1, from run to run. In place when send == recv, otherwise the two must not overlap. Addresses are aligned
  * to the element; any count, with 0 nothing happens.
  *
  * GPU ranks: the operation is enqueued on `stream` (a cudaStream_t; NULL: the device's default stream), can

@@ -120,6 +120,8 @@ std::vector<Row> all() {
   std::vector<Row> rows = {
       {kCheck.name, "0 or 1", kCheck.unset ? "1" : "0", kCheck.meaning, Reader::library},
       row_of(kDebug),
+      {kDeterministic.name, "0 or 1", kDeterministic.unset ? "1" : "0", kDeterministic.meaning,
+       Reader::library},
       row_of(kForcePath),
       row_of(kKey),
       row_of(kNcclLib),

@@ -85,14 +85,27 @@ Result<bool> effective_check(const Options& options) {
   return variables::read(variables::kCheck);
 }
 
+Result<bool> effective_deterministic(const Options& options) {
+  if (options.deterministic.has_value()) return *options.deterministic;
+  return variables::read(variables::kDeterministic);
+}
+
 Result<Settings> settings_of(const Options& options, const route::Target* target) {
   NL_TRY(fault_points::pass(fault_points::kSettings));
   NL_TRY_ASSIGN(const auto timeout, effective_timeout(options));
   NL_TRY_ASSIGN(const bool check, effective_check(options));
+  NL_TRY_ASSIGN(const bool deterministic, effective_deterministic(options));
   NL_TRY(check_options(options));
   NL_TRY_ASSIGN(const Steering steering,
                 read_steering(target != nullptr ? *target : route::Target(), target != nullptr));
-  return Settings{timeout, check, steering};
+  if (deterministic && steering.forced.algorithm == route::Algorithm::two_shot_atomic) {
+    return failure(Code::invalid_argument,
+                   "%s is %s, which adds in the order of arrival, and the communicator is to be deterministic "
+                   "(deterministic in its configuration, else %s)",
+                   variables::kForcePath.name, name_of(route::Algorithm::two_shot_atomic),
+                   variables::kDeterministic.name);
+  }
+  return Settings{timeout, check, deterministic, steering};
 }
 
 Status check_options(const Options& options) {
@@ -107,6 +120,11 @@ Status check_options(const Options& options) {
   if (options.packets > route::kMostPackets)
     return failure(Code::invalid_argument, "packets: %u is more than %u", options.packets,
                    route::kMostPackets);
+  if (options.lines % protocol::kWideStep != 0)
+    return failure(Code::invalid_argument, "lines: %u is not a multiple of %u", options.lines,
+                   protocol::kWideStep);
+  if (options.lines > route::kMostLines)
+    return failure(Code::invalid_argument, "lines: %u is more than %u", options.lines, route::kMostLines);
   if (options.slots % 32 != 0)
     return failure(Code::invalid_argument, "slots: %u is not a multiple of 32", options.slots);
   if (options.regions > 1024)
@@ -141,6 +159,9 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"slots", options.slots},
       {"chunk_bytes", options.chunk_bytes},
       {"packets", options.packets},
+      {"lines", options.lines},
+      {"deterministic", settings.deterministic},
+      {"tear_lines", options.tear_lines},
       {"initial_epoch", options.initial_epoch},
       {"heap_offset", options.heap_offset},
       {variables::kForcePath.name, number_of(settings.steering.forced), forced_in_words},

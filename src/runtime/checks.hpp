@@ -27,10 +27,14 @@ Result<std::chrono::nanoseconds> effective_timeout(const Options& options);
 // Options::check, else NEARLIGHT_CHECK, else false.
 Result<bool> effective_check(const Options& options);
 
+// Options::deterministic, else NEARLIGHT_DETERMINISTIC, else true.
+Result<bool> effective_deterministic(const Options& options);
+
 // What the options and the environment come to on this rank; fails for options that cannot be.
 struct Settings {
   std::chrono::nanoseconds timeout{};
   bool check = false;
+  bool deterministic = true;
   Steering steering;
 };
 // `target`: what a route table must be for; null where this rank does not know, and then reads none.

@@ -37,6 +37,15 @@ struct Options {
   std::uint32_t chunk_bytes = 0;
   // Packets (16 bytes of payload each) of the sentinel protocol a region, bank and rank. 0: default.
   std::uint32_t packets = 0;
+  // Lines of LL128 (120 bytes of payload each) a region, bank and rank, and as many that are added to where
+  // `deterministic` is false; a multiple of 4. 0: by default, which on GPUs is none where lines would not be
+  // chosen.
+  std::uint32_t lines = 0;
+  // Whether results must be the same from run to run. False: the two-shot that adds may be chosen; all ranks
+  // still have the same bits. Unset: NEARLIGHT_DETERMINISTIC, else true.
+  std::optional<bool> deterministic;
+  // Test hook: the test of lines runs with every group of 8 threads on its own, which tears some.
+  bool tear_lines = false;
   // Test hook: the epoch every region starts after (wrap tests).
   std::uint32_t initial_epoch = 0;
   // Test hook: bytes left free in front of the regions, to place the slots elsewhere in the heap.
@@ -86,8 +95,8 @@ class Communicator {
   // The heap's kind: "shm", "cuda_vmm", "nccl_window".
   virtual const char* memory() const = 0;
 
-  // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and from
-  // run to run. In place when send == recv; otherwise they must not overlap. Addresses aligned to the
+  // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and (unless
+  // Options::deterministic is false) from run to run. In place when send == recv; otherwise they must not overlap. Addresses aligned to the
   // element. A pre-multiplied sum takes each rank's own factor (Reduction::premul_sum). What is rounded where
   // and what NaNs, zeros and overflows do: docs/concepts/numerics.md. Any count; with 0 nothing happens (and
   // the pointers may be null). GPU: enqueued on `stream`, may be captured into a CUDA graph, allocates
@@ -114,6 +123,9 @@ class Communicator {
   // Ends every wait of this rank, now and later; the communicator has then failed with Code::aborted. Any
   // thread.
   virtual void abort() = 0;
+
+  // Whether lines of 128 bytes arrive whole between the ranks, as far as it was looked at. The same on all.
+  virtual probe::LineReport lines() const = 0;
 
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;

@@ -8,6 +8,8 @@
 
 #include "algorithm/cuda/barrier.hpp"
 #include "base/fault_point.hpp"
+#include "base/log.hpp"
+#include "probe/line_test.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
@@ -21,12 +23,13 @@ namespace {
 struct Place {
   int device;
   int sms;
+  int compute_major;
   char uuid[16];
   char name[256];
 };
 
 struct Sizes {
-  std::uint32_t regions, slots, chunk_bytes, packets;
+  std::uint32_t regions, slots, chunk_bytes, packets, lines;
 };
 
 Result<Place> look_at(int device) {
@@ -38,7 +41,7 @@ Result<Place> look_at(int device) {
   }
   cudaDeviceProp properties{};
   NL_TRY_CUDA(cudaGetDeviceProperties(&properties, device));
-  Place place{device, properties.multiProcessorCount, {}, {}};
+  Place place{device, properties.multiProcessorCount, properties.major, {}, {}};
   std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), place.uuid);
   std::copy(std::begin(properties.name), std::end(properties.name), place.name);
   place.name[sizeof place.name - 1] = '\0';
@@ -78,18 +81,41 @@ std::string common_gpu(const std::vector<Place>& places) {
 }
 
 // Sizes that the caller did not give, the same on all ranks because they follow from what all ranks know.
+// `wants_lines`: whether LL128 may be chosen, or is asked for.
 Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu,
-                   const route::Table& table) {
+                   const route::Table& table, bool wants_lines) {
   int sms = places[0].sms;
   for (const Place& place : places) sms = std::min(sms, place.sms);
-  Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets};
+  Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets, options.lines};
   if (sizes.regions == 0) sizes.regions = route::regions_of(sms, per_gpu);
   const auto nranks = static_cast<std::uint32_t>(places.size());
   if (sizes.slots == 0)
     sizes.slots = algorithm::cuda::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
   if (sizes.packets == 0) sizes.packets = route::packets_for(table, static_cast<int>(nranks), sizes.regions);
+  if (sizes.lines == 0 && wants_lines)
+    sizes.lines = route::lines_for(table, static_cast<int>(nranks), sizes.regions);
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
+}
+
+// The worst of what lies between this rank's GPU and the others', and then between any two.
+Result<probe::PathType> worst_path(Exchange& exchange, const std::vector<Place>& places, int device,
+                                   Deadline deadline) {
+  probe::PathType worst = probe::PathType::nvl;
+  const auto rank = static_cast<std::size_t>(exchange.rank());
+  for (std::size_t other = 0; other < places.size(); ++other) {
+    if (other == rank) continue;
+    probe::PathFacts facts;
+    facts.same_gpu = same_gpu(places[rank], places[other]);
+    if (!facts.same_gpu) facts = probe::path_facts(device, places[other].uuid);
+    worst = std::max(worst, probe::path_of(facts));
+  }
+  NL_TRY_ASSIGN(const auto all, gather_values(exchange, worst, deadline));
+  return *std::max_element(all.begin(), all.end());
+}
+
+bool asks_for_lines(const route::Forced& forced) {
+  return forced.protocol == route::Protocol::ll128 || forced.algorithm == route::Algorithm::two_shot_atomic;
 }
 
 }  // namespace
@@ -114,14 +140,25 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   const Steering& steering = settings.value().steering;
   const route::Target target{true, common_gpu(places), nranks};
   const route::Table table = steering.table.value_or(route::shipped_table(target));
-  const Sizes sizes = choose_sizes(options, places, per_gpu, table);
+  probe::LineReport lines;
+  if (nranks > 1) {
+    NL_TRY_ASSIGN(lines.path, worst_path(*exchange, places, device, deadline));
+  }
+  const bool may_use_lines = nranks > 1 && lines.path == probe::PathType::nvl;
+  const Sizes sizes =
+      choose_sizes(options, places, per_gpu, table, may_use_lines || asks_for_lines(steering.forced));
 
   const DeviceGuard guard(device);
   std::unique_ptr<CudaCommunicator> comm(new CudaCommunicator);
   comm->rank_ = exchange->rank();
   comm->device_ = device;
   comm->regions_ = sizes.regions;
-  comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets};
+  comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets, sizes.lines};
+  comm->deterministic_ = settings.value().deterministic;
+  comm->adds_lines_ = std::all_of(places.begin(), places.end(),
+                                  [](const Place& one) { return one.compute_major >= 9; });
+  if (!comm->deterministic_ && comm->adds_lines_) comm->layout_.sums = comm->layout_.wide;
+  comm->lines_ = lines;
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
   comm->table_ = table;
@@ -135,15 +172,23 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     NL_TRY(fault_points::pass(fault_points::kCudaKernels));
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
+    if (may_use_lines) NL_TRY(probe::load_line_test());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
     return {};
   };
   NL_TRY(agree(*exchange, prepare(), deadline));
-  const std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
+  std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
+  if (may_use_lines) bytes = std::max(bytes, options.heap_offset + probe::kLineTestBytes);
   NL_TRY_ASSIGN(comm->heap_, make_heap(context, *exchange, device, bytes, deadline));
+  NL_TRY(agree(*exchange, fault_points::pass(fault_points::kCudaLines), deadline));
+  comm->exchange_ = std::move(exchange);
+  if (may_use_lines) {
+    NL_TRY(comm->test_lines(options.tear_lines, places[static_cast<std::size_t>(comm->rank_)].sms, deadline));
+  }
+  Exchange& group = *comm->exchange_;
   Status ready = comm->empty_packets();
-  const auto processes = exchange->processes();
+  const auto processes = group.processes();
   const auto is_other = [](pid_t process) { return process != ::getpid(); };
   if (std::any_of(processes.begin(), processes.end(), is_other)) {
     auto watch = PeerWatch::start(processes, comm->rank_, [raw = comm.get()](int peer, pid_t pid) {
@@ -155,9 +200,46 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   }
   // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
   // rest.
-  NL_TRY(agree(*exchange, ready, deadline));
-  comm->exchange_ = std::move(exchange);
+  NL_TRY(agree(group, ready, deadline));
   return std::unique_ptr<Communicator>(std::move(comm));
+}
+
+Status CudaCommunicator::test_lines(bool apart, int sms, Deadline deadline) {
+  const int ranks = nranks();
+  const memory::HeapView& heap = heap_->view();
+  probe::LineTest test;
+  test.mine = heap.part(rank_) + heap_offset_;
+  test.next = heap.part((rank_ + 1) % ranks) + heap_offset_;
+  test.previous = heap.part((rank_ + ranks - 1) % ranks) + heap_offset_;
+  test.sms = sms;
+  test.adds = !deterministic_ && adds_lines_;
+  test.apart = apart;
+  const auto outcome = probe::run_line_test(test);
+  // From here on nobody's neighbour writes to it any more.
+  NL_TRY(agree(*exchange_, outcome.status(), deadline));
+  NL_TRY_ASSIGN(const auto all, gather_values(*exchange_, outcome.value(), deadline));
+  const auto judge = [&all](probe::LineCounts probe::LineTestResult::*of, probe::LineCounts& total) {
+    total = all[0].*of;
+    for (const probe::LineTestResult& one : all) {
+      total.lines = std::min(total.lines, (one.*of).lines);
+      total.torn = std::max(total.torn, (one.*of).torn);
+      total.missing = std::max(total.missing, (one.*of).missing);
+    }
+    return probe::verdict_of(total, 2 * probe::kTestLines);
+  };
+  lines_.stores = judge(&probe::LineTestResult::stores, lines_.of_stores);
+  if (test.adds) lines_.adds = judge(&probe::LineTestResult::adds, lines_.of_adds);
+  NL_TRY_CUDA(cudaMemset(test.mine, 0, probe::kLineTestBytes));
+  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
+}
+
+void CudaCommunicator::warn_about_lines(const route::Route& route) const {
+  if (route.protocol != route::Protocol::ll128 || rank_ != 0) return;
+  if (warned_.load(std::memory_order_relaxed)) return;
+  const std::string doubt = route::doubt_about_lines(facts(0, DataType::f32, ReduceOp::sum), route.algorithm);
+  if (doubt.empty() || warned_.exchange(true)) return;
+  log::warn(doubt);
 }
 
 Status CudaCommunicator::empty_packets() {
@@ -180,8 +262,22 @@ CudaCommunicator::~CudaCommunicator() {
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {true,          nranks(),      count,           type, op,      regions_,
-          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
+  return {.gpu = true,
+          .nranks = nranks(),
+          .count = count,
+          .type = type,
+          .op = op,
+          .regions = regions_,
+          .slots = layout_.slots,
+          .cells = layout_.cells,
+          .packets = layout_.packets,
+          .table = &table_,
+          .forced = forced_,
+          .lines = layout_.wide,
+          .sums = layout_.sums,
+          .adds_lines = adds_lines_,
+          .deterministic = deterministic_,
+          .whole = lines_};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -194,15 +290,17 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
   if (options.packet_fault != 0) return failure(Code::unsupported, "packet_fault: CPU ranks only");
   if (nranks() == 1) return route::all_reduce(facts);
   if (in_a_loop || options.delay_point != 0) {
-    // There are no such kernels of the sentinel: another protocol is chosen, and a forced one is refused.
-    if (options.protocol == route::Protocol::sentinel) {
-      return failure(Code::unsupported, "protocol: no kernels of the sentinel %s",
+    // There are no such kernels of the sentinel and of LL128: another protocol is chosen, and a forced one is
+    // refused.
+    if (options.protocol == route::Protocol::sentinel || options.protocol == route::Protocol::ll128) {
+      return failure(Code::unsupported, "protocol: no kernels of %s %s", name_of(*options.protocol),
                      in_a_loop ? "with a loop of operations" : "with delays");
     }
-    facts.packets = 0;
+    facts.packets = facts.lines = facts.sums = 0;
     facts.two_shot = false;
   }
   NL_TRY_ASSIGN(route::Route route, route_of_call(facts, options));
+  warn_about_lines(route);
   route.held = options.delay_point != 0 ? 1 : std::max(1u, route.held);
   if (options.grid != 0) {
     if (options.grid > regions_) {
@@ -267,6 +365,8 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of_region(Collective colle
   args.slots = layout_.slots;
   args.cells = layout_.cells;
   args.packets = layout_.packets;
+  args.wide = layout_.wide;
+  args.sums = layout_.sums;
   args.states = control_->states();
   args.abort = control_->abort_word();
   args.claim = control_->claim();

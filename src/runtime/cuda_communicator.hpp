@@ -47,6 +47,7 @@ class CudaCommunicator final : public Communicator {
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
+  probe::LineReport lines() const override { return lines_; }
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
 
   // See runtime/kernel_loop.hpp.
@@ -66,6 +67,10 @@ class CudaCommunicator final : public Communicator {
   Status launched(Status outcome, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
+  // Sees whether lines arrive whole, where they would be used; collective. Leaves this rank's memory at zero.
+  Status test_lines(bool apart, int sms, Deadline deadline);
+  // Says so, once, where somebody forces what rests on lines that are not known to.
+  void warn_about_lines(const route::Route& route) const;
   // Puts the sentinel into this rank's packets.
   Status empty_packets();
   // With every check of `options`.
@@ -84,6 +89,10 @@ class CudaCommunicator final : public Communicator {
   std::chrono::nanoseconds timeout_{};
   CudaArguments arguments_;
   route::Table table_;
+  probe::LineReport lines_;   // the same on all ranks
+  bool adds_lines_ = false;   // likewise: all GPUs have the instruction
+  bool deterministic_ = true;
+  mutable std::atomic<bool> warned_{false};
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH
   RouteLog route_log_;
   std::unique_ptr<Exchange> exchange_;

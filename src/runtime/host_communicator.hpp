@@ -35,6 +35,7 @@ class HostCommunicator final : public Communicator {
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
+  probe::LineReport lines() const override { return {}; }
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
 
  private:
@@ -59,6 +60,7 @@ class HostCommunicator final : public Communicator {
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
   bool check_ = false;
+  bool deterministic_ = true;
   route::Table table_;
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH
   RouteLog route_log_;

@@ -10,20 +10,23 @@ namespace nearlight::runtime {
 
 namespace {
 
-constexpr std::uint64_t kTwoShotNumber = 1000;  // no protocol's
-const char* two_shot_name() { return algorithm::name_of(route::Algorithm::two_shot); }
+constexpr std::uint64_t kFirstAlgorithm = 1000;  // no protocol's
+constexpr route::Algorithm kTwoShots[] = {route::Algorithm::two_shot, route::Algorithm::two_shot_atomic};
 
 Result<route::Forced> read_forced() {
   const auto text = variables::read(variables::kForcePath);
   if (!text) return route::Forced();
-  if (*text == two_shot_name()) return route::Forced{true, {}};
+  for (const route::Algorithm algorithm : kTwoShots) {
+    if (*text == algorithm::name_of(algorithm)) return route::Forced{algorithm, {}};
+  }
   std::string known;
   for (const route::Protocol protocol : algorithm::kProtocols) {
-    if (*text == algorithm::name_of(protocol)) return route::Forced{false, protocol};
+    if (*text == algorithm::name_of(protocol)) return route::Forced{{}, protocol};
     known += std::string(algorithm::name_of(protocol)) + ", ";
   }
-  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s", variables::kForcePath.name,
-                 text->c_str(), known.c_str(), two_shot_name());
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s, %s", variables::kForcePath.name,
+                 text->c_str(), known.c_str(), algorithm::name_of(kTwoShots[0]),
+                 algorithm::name_of(kTwoShots[1]));
 }
 
 Result<bool> read_log() {
@@ -56,12 +59,13 @@ Result<Steering> read_steering(const route::Target& target, bool known) {
 }
 
 std::uint64_t number_of(const route::Forced& forced) {
-  if (forced.two_shot) return kTwoShotNumber;
+  if (forced.algorithm) return kFirstAlgorithm + static_cast<std::uint64_t>(*forced.algorithm);
   return forced.protocol ? 1 + static_cast<std::uint64_t>(*forced.protocol) : 0;
 }
 
 std::string forced_in_words(std::uint64_t number) {
-  if (number == kTwoShotNumber) return two_shot_name();
+  if (number >= kFirstAlgorithm)
+    return algorithm::name_of(static_cast<route::Algorithm>(number - kFirstAlgorithm));
   return number == 0 ? "not set" : algorithm::name_of(static_cast<route::Protocol>(number - 1));
 }
 

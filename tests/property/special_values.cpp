@@ -13,7 +13,8 @@ namespace nearlight::test {
 namespace {
 
 constexpr std::optional<route::Protocol> kProtocols[] = {std::nullopt, route::Protocol::ll,
-                                                         route::Protocol::simple, route::Protocol::sentinel};
+                                                         route::Protocol::simple, route::Protocol::sentinel,
+                                                         route::Protocol::ll128};
 
 struct Case {
   const char* what;

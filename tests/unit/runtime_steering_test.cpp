@@ -44,11 +44,16 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
   for (const route::Protocol protocol : algorithm::kProtocols) {
     const Set set(kForce, algorithm::name_of(protocol));
     EXPECT_EQ(read_steering(kCpu)->forced.protocol, protocol);
-    EXPECT_FALSE(read_steering(kCpu)->forced.two_shot);
+    EXPECT_FALSE(read_steering(kCpu)->forced.algorithm);
   }
   {
     const Set set(kForce, "two_shot");
-    EXPECT_TRUE(read_steering(kCpu)->forced.two_shot);
+    EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::two_shot);
+  }
+  {
+    const Set set(kForce, "two_shot_atomic");
+    EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::two_shot_atomic);
+    EXPECT_EQ(forced_in_words(number_of(read_steering(kCpu)->forced)), "two_shot_atomic");
   }
   for (const char* value : {"LL", "ll,simple", "fast", " ll"}) {
     const Set set(kForce, value);
@@ -56,7 +61,8 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
     ASSERT_FALSE(steering.ok()) << value;
     EXPECT_EQ(steering.status().code(), Code::invalid_argument);
     EXPECT_EQ(steering.status().text(), std::string("NEARLIGHT_FORCE_PATH is \"") + value +
-                                            "\"; it takes one of ll, simple, sentinel, two_shot");
+                                            "\"; it takes one of ll, simple, sentinel, ll128, two_shot, "
+                                            "two_shot_atomic");
   }
 }
 

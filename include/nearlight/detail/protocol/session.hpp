@@ -179,7 +179,7 @@ class Session {
     if (fault.peer >= 0 || nobody_knows) report_fault<Space>(control, fault);
   }
 
-  // Lines and flags of 2^32 epochs ago would look current again, so each bank is cleared once as numbering
+  // Lines (LL's and LL128's) and flags of 2^32 epochs ago would look current again, so each bank is cleared once as numbering
   // starts anew. [E2] our clearing < fence < our next store (seen by the peer) < the peer's fence at its end
   // of that epoch < the peer's next store into the cleared bank. Both sides run the fence: touches_wrap()
   // covers the epoch after, too. Static and by value, so that the session itself never has to leave its
@@ -196,6 +196,12 @@ class Session {
         if (coop.thread_rank() == 0) {
           Space::template store<exec::Order::relaxed, exec::Scope::system>(
               view.flag(view.rank(), bank, source), 0u);
+        }
+        // By whole runs of threads in lockstep, as the parts of wide lines are.
+        for (std::uint32_t i = static_cast<std::uint32_t>(coop.thread_rank());
+             i < view.wide_lines() * Space::kLineThreads; i += static_cast<std::uint32_t>(coop.size())) {
+          Space::zero_part(view.wide(view.rank(), bank, source, i / Space::kLineThreads),
+                           static_cast<int>(i % Space::kLineThreads));
         }
       }
     }
