@@ -109,7 +109,7 @@ constexpr std::uint64_t kCounts[] = {0,        1,
 constexpr std::uint64_t kTypeCounts[] = {0, 1, 2, 3, 7, 31, 33, 255, 1023, 4099, 65537, (1u << 20) + 3};
 constexpr std::size_t kBufferBytes = 8 * ((1u << 20) + 3) + 2 * kGuardBytes + 64;
 constexpr std::optional<Protocol> kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel,
-                                                  std::nullopt};
+                                                  Protocol::ll128, std::nullopt};
 bool carried(const std::optional<Protocol>& protocol, DataType type) {
   return !protocol || algorithm::carries(*protocol, type);
 }
@@ -255,7 +255,7 @@ TEST_P(AllReduceGpu, RanksOfDifferentAlignment) {
   for (const std::optional<Protocol>& protocol : kProtocols) {
     for (const std::uint64_t count :
          {4484u, 4608u, 8196u, 12292u, 20480u, 65540u, (3u << 18) + 128, 1u << 20}) {
-      for (const Algorithm algorithm : algorithm::kAlgorithms) {
+      for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
         if (protocol && !algorithm::go_together(algorithm, *protocol)) continue;
         ++calls;
         group.run([&](Rank& rank) {
