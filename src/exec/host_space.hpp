@@ -114,6 +114,9 @@ struct HostSpace {
   static Pack load_word(const Wide& line) {
     return std::atomic_ref(const_cast<Wide&>(line).pack[kWord]).load(std::memory_order_relaxed);
   }
+  static void clear_word(Wide& line) {
+    std::atomic_ref(line.pack[kWord]).store(0, std::memory_order_relaxed);
+  }
   // Two packs of elements, each sum rounded to the element's type.
   template <Adds adds>
   static Pack sum_of(Pack a, Pack b) {

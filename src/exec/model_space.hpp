@@ -200,6 +200,7 @@ struct ModelSpaceWith {
     line.zeros.clear();
     line.line(RL_INFO).store(ModelLine{}, rl::mo_relaxed);
   }
+  static void clear_word(Wide& line) { zero_part(line, 0); }
   static Pack load_word(const Wide& line) { return load_part(line, 0).pack[2]; }
   static ModelLine as_line(const Part& value) { return {{value.pack[0], value.pack[1], value.pack[2]}}; }
 

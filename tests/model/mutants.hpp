@@ -113,6 +113,7 @@ struct TornLines : ModelSpace {
     line.payload(RL_INFO).fetch_add(payload_of(value), rl::mo_relaxed);
   }
   static void zero_part(Wide& line, int part) { store_part(line, part, {}); }
+  static void clear_word(Wide& line) { zero_part(line, 0); }
   static Pack load_word(const Wide& line) { return line.word(RL_INFO).load(rl::mo_relaxed); }
 };
 
@@ -120,6 +121,7 @@ struct TornLines : ModelSpace {
 template <std::uint32_t last>
 struct NeverZeroed : exec::ModelSpaceWith<last> {
   static void zero_part(typename exec::ModelSpaceWith<last>::Wide&, int) {}
+  static void clear_word(typename exec::ModelSpaceWith<last>::Wide&) {}
 };
 
 // [A3] The owner sets a sum to zero that not all ranks have added to.

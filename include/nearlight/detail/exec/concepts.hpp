@@ -78,8 +78,9 @@ concept ExecSpace = requires(typename S::Line& line, const typename S::Line& con
   S::template add_part<Adds::f32>(wide, 0, part);
   // All bits 0, as at rest. Not a message: its order is the caller's ([A3], [E2]).
   S::zero_part(wide, 0);
-  // One thread's look at the word, for reports.
+  // One thread's affair: a look at the word, for reports, and the word as it was before all epochs.
   { S::load_word(const_wide) } -> std::same_as<Pack>;
+  S::clear_word(wide);
   // Full fence, system scope. Rare: where the epoch wraps, between the rounds of a long sentinel message.
   S::fence_system();
   // Between two polls; `spins` counts the polls of this wait.

@@ -135,6 +135,11 @@ struct CudaSpace {
     return word;
   }
 
+  static NL_FN void clear_word(Wide& line) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(&line.part[kLineThreads - 1].pack[1]), "l"(Pack{0})
+                 : "memory");
+  }
+
   // The rank's own buffers. Device scope so that a load is served by L2: the kernel before may have written
   // the data from another SM while this one was already resident (programmatic dependent launch).
   static NL_FN Pack load_pack(const void* aligned8) {

@@ -197,11 +197,10 @@ class Session {
           Space::template store<exec::Order::relaxed, exec::Scope::system>(
               view.flag(view.rank(), bank, source), 0u);
         }
-        // By whole runs of threads in lockstep, as the parts of wide lines are.
-        for (std::uint32_t i = static_cast<std::uint32_t>(coop.thread_rank());
-             i < view.wide_lines() * Space::kLineThreads; i += static_cast<std::uint32_t>(coop.size())) {
-          Space::zero_part(view.wide(view.rank(), bank, source, i / Space::kLineThreads),
-                           static_cast<int>(i % Space::kLineThreads));
+        // Word by word: threads in lockstep need not be together here, as one of them may have failed.
+        for (std::uint32_t line = static_cast<std::uint32_t>(coop.thread_rank()); line < view.wide_lines();
+             line += static_cast<std::uint32_t>(coop.size())) {
+          Space::clear_word(view.wide(view.rank(), bank, source, line));
         }
       }
     }
