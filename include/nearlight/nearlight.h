@@ -304,8 +304,9 @@ NEARLIGHT_API nearlightResult_t nearlightRedOpDestroy(nearlightRedOp_t op, nearl
 /* ---- collectives ------------------------------------------------------------------------------------ */
 
 /* recv[i] = op over all ranks of send[i], for i < count, elements of `type`; bitwise the same on all ranks
- * and, unless the configuration's `deterministic` is -1, from run to run. In place when send == recv, otherwise the two must not overlap. Addresses are aligned
- * to the element; any count, with 0 nothing happens.
+ * and, unless the configuration's `deterministic` is -1, from run to run. In place when send == recv,
+ * otherwise the two must not overlap. Addresses are aligned to the element; any count, with 0 nothing
+ * happens.
  *
  * GPU ranks: the operation is enqueued on `stream` (a cudaStream_t; NULL: the device's default stream), can
  * be captured into a CUDA graph, and allocates nothing. The buffers are memory of the rank's GPU, managed or

@@ -10,7 +10,7 @@ namespace nearlight::algorithm {
 enum class Algorithm { copy, one_shot, two_shot, two_shot_atomic };
 // Those that several ranks can be told to take; one rank copies.
 inline constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot, Algorithm::two_shot,
-                                              Algorithm::two_shot_atomic};
+                                            Algorithm::two_shot_atomic};
 enum class Protocol { ll, simple, sentinel, ll128 };
 inline constexpr Protocol kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel,
                                           Protocol::ll128};

@@ -1,8 +1,8 @@
 // Two-shot AllReduce by sums that are added to from afar: each rank owns a part of the message, everyone adds
 // its contribution to the owner's sum, line by line (protocol/ll128.hpp), and the owner sends what they come
-// to to everyone, as LL128 lines. An owner reads one line where two_shot.hpp reads one of each rank; the order
-// of adding is the order of arrival, so two runs may differ in the last bits. All ranks of a run have the
-// same bits: they are the owner's.
+// to to everyone, as LL128 lines. An owner reads one line where two_shot.hpp reads one of each rank; the
+// order of adding is the order of arrival, so two runs may differ in the last bits. All ranks of a run have
+// the same bits: they are the owner's.
 //
 // Both ways are one epoch, and line i of a sum is line i of the result: what the owner's threads hold is what
 // they send. The owner puts a sum to rest in the epoch in which it was read ([A3], note_resets).

@@ -19,12 +19,12 @@ using exec::CudaSpaceApart;
 using exec::Pack;
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr std::uint32_t kCtas = 32;                              // of each neighbour
-constexpr std::uint32_t kLines = kCtas * kWarps * 4;             // that are on their way at a time, to each
+constexpr std::uint32_t kCtas = 32;                   // of each neighbour
+constexpr std::uint32_t kLines = kCtas * kWarps * 4;  // that are on their way at a time, to each
 constexpr std::uint32_t kRounds = (kTestLines + kLines - 1) / kLines;
 constexpr std::uint32_t kFewRounds = kRounds / 8;
-constexpr std::uint64_t kWaitNs = 20'000'000;                    // of one wait
-constexpr std::uint32_t kRoundsPerLook = 64;                     // at the clock
+constexpr std::uint64_t kWaitNs = 20'000'000;  // of one wait
+constexpr std::uint32_t kRoundsPerLook = 64;   // at the clock
 
 enum class Kind { stores, f32, f16, bf16 };
 constexpr Kind kKinds[] = {Kind::stores, Kind::f32, Kind::f16, Kind::bf16};
@@ -62,7 +62,8 @@ NL_FN std::uint64_t hash(std::uint64_t value) {  // splitmix64
 
 // What rank `side` (which of the two that meet in a channel) gives to a pack of line number `number`.
 NL_FN std::uint64_t given(std::uint32_t side, std::uint32_t line, std::uint32_t number, int part, int pack) {
-  return hash(std::uint64_t{number} << 32 | line << 6 | static_cast<std::uint32_t>(part * 2 + pack) << 1 | side);
+  return hash(std::uint64_t{number} << 32 | line << 6 | static_cast<std::uint32_t>(part * 2 + pack) << 1 |
+              side);
 }
 
 // The same as whole numbers of the kind, small enough that their sums are exact, times `sign`; of both sides
@@ -75,7 +76,8 @@ NL_FN Pack numbers(std::uint64_t a, const std::uint64_t* b, float sign) {
     if (b != nullptr) sum += static_cast<std::uint32_t>(*b >> 8 * i) & kMask;
     return sign * static_cast<float>(sum);
   };
-  if constexpr (kind == Kind::f32) return exec::join_halves(exec::as_bits(number(0)), exec::as_bits(number(1)));
+  if constexpr (kind == Kind::f32)
+    return exec::join_halves(exec::as_bits(number(0)), exec::as_bits(number(1)));
   if constexpr (kind == Kind::f16) {
     return exec::join_halves(CudaSpace::to_f16_pair(number(0), number(1)),
                              CudaSpace::to_f16_pair(number(2), number(3)));
@@ -99,7 +101,8 @@ NL_FN void exchange_lines(const Args& args, std::uint32_t channel, std::uint32_t
   constexpr int kPacks = Seat::kPartPacks;
   Notes& notes = notes_of(args);
   const Seat seat(lane);
-  const std::uint32_t line = seat.line_of((exec::cta_index() % kCtas) * (kThreads / S::kLockstep) + lane / S::kLockstep);
+  const std::uint32_t line =
+      seat.line_of((exec::cta_index() % kCtas) * (kThreads / S::kLockstep) + lane / S::kLockstep);
   const int part = seat.part();
   char* const peer = channel == 0 ? args.next : args.previous;
   const std::uint32_t peer_channel = 1 - channel;
@@ -180,11 +183,13 @@ NL_FN void make_noise(const Args& args, std::uint32_t index, std::uint32_t count
   while (CudaSpace::load<exec::Order::relaxed, exec::Scope::device>(
              notes_of(args).finished[static_cast<int>(kind)]) < 2 * kCtas &&
          CudaSpace::now_ns() - started_ns < args.limit_ns) {
-    std::uint32_t i = index * static_cast<std::uint32_t>(cta.size()) + static_cast<std::uint32_t>(cta.thread_rank());
+    std::uint32_t i =
+        index * static_cast<std::uint32_t>(cta.size()) + static_cast<std::uint32_t>(cta.thread_rank());
     // Some at a time, so that it ends soon after them.
     for (int turn = 0; turn < 8 && i < kVecs; ++turn, i += threads) {
       char* const peer = turn % 2 == 0 ? args.next : args.previous;
-      CudaSpace::store_cell(reinterpret_cast<CudaSpace::Cell*>(peer + kNoiseAt)[i], exec::Vec{{i, started_ns}});
+      CudaSpace::store_cell(reinterpret_cast<CudaSpace::Cell*>(peer + kNoiseAt)[i],
+                            exec::Vec{{i, started_ns}});
     }
   }
 }
@@ -221,8 +226,9 @@ Kernel kernel_of(Kind kind, bool apart) {
 Args args_of(const LineTest& test, Kind kind) {
   const bool few = kind == Kind::f16 || kind == Kind::bf16;
   return {test.mine, test.next, test.previous, few ? kFewRounds : kRounds,
-          few ? std::uint64_t{10'000'000}
-              : kind == Kind::stores ? std::uint64_t{60'000'000} : std::uint64_t{40'000'000}};
+          few                    ? std::uint64_t{10'000'000}
+          : kind == Kind::stores ? std::uint64_t{60'000'000}
+                                 : std::uint64_t{40'000'000}};
 }
 
 }  // namespace
@@ -231,7 +237,8 @@ Status load_line_test() {
   for (const Kind kind : kKinds) {
     for (const bool apart : {false, true}) {
       cudaFuncAttributes attributes{};
-      NL_PROBE_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_of(kind, apart))));
+      NL_PROBE_CUDA(
+          cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_of(kind, apart))));
     }
   }
   return {};
@@ -250,11 +257,12 @@ Result<LineTestResult> run_line_test(const LineTest& test) {
     Args args = args_of(test, kind);
     void* parameters[] = {&args};
     NL_PROBE_CUDA(cudaLaunchKernel(reinterpret_cast<const void*>(kernel_of(kind, test.apart)),
-                                  dim3(2 * kCtas + static_cast<unsigned>(noise)), dim3(kThreads), parameters, 0,
-                                  stream.get()));
+                                   dim3(2 * kCtas + static_cast<unsigned>(noise)), dim3(kThreads), parameters,
+                                   0, stream.get()));
   }
   Notes notes{};
-  NL_PROBE_CUDA(cudaMemcpyAsync(&notes, test.mine + kNotesAt, sizeof notes, cudaMemcpyDeviceToHost, stream.get()));
+  NL_PROBE_CUDA(
+      cudaMemcpyAsync(&notes, test.mine + kNotesAt, sizeof notes, cudaMemcpyDeviceToHost, stream.get()));
   NL_PROBE_CUDA(cudaStreamSynchronize(stream.get()));
   LineTestResult result;
   for (int i = 0; i < 4; ++i) {

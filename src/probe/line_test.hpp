@@ -1,7 +1,7 @@
-// Whether lines of 128 bytes arrive whole between the GPUs of a group: each rank exchanges lines with both its
-// neighbours (rank - 1 and rank + 1, round the circle) while others of its CTAs store plain vectors to them.
-// What a line must hold follows from its place and number, so that each part that is missing is seen. Stores
-// first, then what adds (f32, and fewer of f16 and bf16).
+// Whether lines of 128 bytes arrive whole between the GPUs of a group: each rank exchanges lines with both
+// its neighbours (rank - 1 and rank + 1, round the circle) while others of its CTAs store plain vectors to
+// them. What a line must hold follows from its place and number, so that each part that is missing is seen.
+// Stores first, then what adds (f32, and fewer of f16 and bf16).
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ struct LineTestResult {
 
 // Loads the kernels on the current device: once they are needed, it would wait for those that run.
 Status load_line_test();
-// Collective, one rank a GPU, on the current device. Ends in time whatever the others do: 60 ms for stores, as
-// much for adds, and some. Afterwards the memory holds anything, and a neighbour may still write to it until it
-// is done as well.
+// Collective, one rank a GPU, on the current device. Ends in time whatever the others do: 60 ms for stores,
+// as much for adds, and some. Afterwards the memory holds anything, and a neighbour may still write to it
+// until it is done as well.
 Result<LineTestResult> run_line_test(const LineTest& test);
 
 // What lies between this process's device and the GPU of that id (cudaDeviceProp::uuid).

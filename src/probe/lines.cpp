@@ -82,8 +82,8 @@ LineVerdict verdict_of(const LineCounts& counts, std::uint64_t wanted) {
 }
 
 std::string describe(const LineReport& report) {
-  return std::string("between GPUs: ") + name_of(report.path) + "; stores of lines: " +
-         in_words(report.stores, report.of_stores) +
+  return std::string("between GPUs: ") + name_of(report.path) +
+         "; stores of lines: " + in_words(report.stores, report.of_stores) +
          "; adds to lines: " + in_words(report.adds, report.of_adds);
 }
 

@@ -12,11 +12,13 @@ namespace nearlight::probe {
 
 namespace {
 
-// "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0" without the first two folders; "" where it is not known.
+// "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0" without the first two folders; "" where it is not
+// known.
 std::string pci_place(int device, int& node) {
   char id[32] = {};
   if (cudaDeviceGetPCIBusId(id, sizeof id, device) != cudaSuccess) return "";
-  for (char& letter : id) letter = static_cast<char>(letter >= 'A' && letter <= 'F' ? letter - 'A' + 'a' : letter);
+  for (char& letter : id)
+    letter = static_cast<char>(letter >= 'A' && letter <= 'F' ? letter - 'A' + 'a' : letter);
   const std::filesystem::path entry = std::string("/sys/bus/pci/devices/") + id;
   std::ifstream(entry / "numa_node") >> node;
   std::error_code error;

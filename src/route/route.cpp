@@ -235,11 +235,10 @@ Route two_shot_atomic(const Facts& facts) {
   if (facts.gpu) {
     route = ll128_on_gpu(facts);
     const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(facts, Protocol::ll128));
-    const std::uint32_t regions =
-        units > std::size_t{few_regions(facts)} * slots_of(facts, Protocol::ll128) *
-                    static_cast<std::size_t>(facts.nranks)
-            ? facts.regions
-            : few_regions(facts);
+    const std::uint32_t regions = units > std::size_t{few_regions(facts)} * slots_of(facts, Protocol::ll128) *
+                                              static_cast<std::size_t>(facts.nranks)
+                                      ? facts.regions
+                                      : few_regions(facts);
     if (regions > algorithm::kFewCtas) route.threads = std::min(route.threads, algorithm::kSharedSmThreads);
     route.grid = up_to(ceil_div(units, route.threads / 32), regions);
   } else {
@@ -327,9 +326,10 @@ Result<Route> forced(const Facts& facts, Protocol protocol) {
                    name_of(protocol), name_of(facts.type));
   }
   if (protocol == Protocol::ll128 && facts.lines == 0) {
-    return failure(Code::invalid_argument,
-                   "protocol: ll128 needs lines, and this communicator has none for the call: say how many in "
-                   "its configuration (lines)");
+    return failure(
+        Code::invalid_argument,
+        "protocol: ll128 needs lines, and this communicator has none for the call: say how many in "
+        "its configuration (lines)");
   }
   return with_protocol(facts, protocol, "the caller asked for this protocol");
 }
@@ -351,7 +351,8 @@ Result<Route> forced_two_shot_atomic(const Facts& facts) {
                    facts.two_shot ? "below compute capability 9.0" : "for this kind of call");
   }
   NL_TRY_ASSIGN(Route one_shot, forced(facts, Protocol::ll128));
-  one_shot.reason = "too small for two_shot_atomic, which the caller asked for: not every rank would own a part";
+  one_shot.reason =
+      "too small for two_shot_atomic, which the caller asked for: not every rank would own a part";
   return can_add(facts) ? two_shot_atomic(facts) : one_shot;
 }
 

@@ -99,11 +99,12 @@ Result<Settings> settings_of(const Options& options, const route::Target* target
   NL_TRY_ASSIGN(const Steering steering,
                 read_steering(target != nullptr ? *target : route::Target(), target != nullptr));
   if (deterministic && steering.forced.algorithm == route::Algorithm::two_shot_atomic) {
-    return failure(Code::invalid_argument,
-                   "%s is %s, which adds in the order of arrival, and the communicator is to be deterministic "
-                   "(deterministic in its configuration, else %s)",
-                   variables::kForcePath.name, name_of(route::Algorithm::two_shot_atomic),
-                   variables::kDeterministic.name);
+    return failure(
+        Code::invalid_argument,
+        "%s is %s, which adds in the order of arrival, and the communicator is to be deterministic "
+        "(deterministic in its configuration, else %s)",
+        variables::kForcePath.name, name_of(route::Algorithm::two_shot_atomic),
+        variables::kDeterministic.name);
   }
   return Settings{timeout, check, deterministic, steering};
 }

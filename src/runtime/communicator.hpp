@@ -96,13 +96,14 @@ class Communicator {
   virtual const char* memory() const = 0;
 
   // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and (unless
-  // Options::deterministic is false) from run to run. In place when send == recv; otherwise they must not overlap. Addresses aligned to the
-  // element. A pre-multiplied sum takes each rank's own factor (Reduction::premul_sum). What is rounded where
-  // and what NaNs, zeros and overflows do: docs/concepts/numerics.md. Any count; with 0 nothing happens (and
-  // the pointers may be null). GPU: enqueued on `stream`, may be captured into a CUDA graph, allocates
-  // nothing. Operations of one communicator must be ordered: one stream, or streams joined by events. Errors:
-  // invalid_argument (names the argument; nothing was written), invalid_usage (check mode: the ranks called
-  // different things, nothing was written anywhere), the recorded fault once the communicator has failed.
+  // Options::deterministic is false) from run to run. In place when send == recv; otherwise they must not
+  // overlap. Addresses aligned to the element. A pre-multiplied sum takes each rank's own factor
+  // (Reduction::premul_sum). What is rounded where and what NaNs, zeros and overflows do:
+  // docs/concepts/numerics.md. Any count; with 0 nothing happens (and the pointers may be null). GPU:
+  // enqueued on `stream`, may be captured into a CUDA graph, allocates nothing. Operations of one
+  // communicator must be ordered: one stream, or streams joined by events. Errors: invalid_argument (names
+  // the argument; nothing was written), invalid_usage (check mode: the ranks called different things, nothing
+  // was written anywhere), the recorded fault once the communicator has failed.
   virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                             const Reduction& op, Stream stream, const CallOptions& options = {}) = 0;
 

@@ -155,8 +155,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->regions_ = sizes.regions;
   comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets, sizes.lines};
   comm->deterministic_ = settings.value().deterministic;
-  comm->adds_lines_ = std::all_of(places.begin(), places.end(),
-                                  [](const Place& one) { return one.compute_major >= 9; });
+  comm->adds_lines_ =
+      std::all_of(places.begin(), places.end(), [](const Place& one) { return one.compute_major >= 9; });
   if (!comm->deterministic_ && comm->adds_lines_) comm->layout_.sums = comm->layout_.wide;
   comm->lines_ = lines;
   comm->heap_offset_ = options.heap_offset;

@@ -89,8 +89,8 @@ class CudaCommunicator final : public Communicator {
   std::chrono::nanoseconds timeout_{};
   CudaArguments arguments_;
   route::Table table_;
-  probe::LineReport lines_;   // the same on all ranks
-  bool adds_lines_ = false;   // likewise: all GPUs have the instruction
+  probe::LineReport lines_;  // the same on all ranks
+  bool adds_lines_ = false;  // likewise: all GPUs have the instruction
   bool deterministic_ = true;
   mutable std::atomic<bool> warned_{false};
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH

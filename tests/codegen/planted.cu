@@ -139,7 +139,8 @@ template __global__ void all_reduce_ll128<int, ReduceOp::sum, 8>(const __grid_co
 template __global__ void all_reduce_ll128<int, ReduceOp::max, 2>(const __grid_constant__ AllReduceArgs);
 
 template <class T>
-__global__ void __launch_bounds__(512) all_reduce_two_shot_atomic(const __grid_constant__ AllReduceArgs args) {
+__global__ void __launch_bounds__(512)
+    all_reduce_two_shot_atomic(const __grid_constant__ AllReduceArgs args) {
   wait();
   let_next_in();
   __syncwarp();

@@ -1,5 +1,5 @@
-// LL128 and the two-shot that adds, on ranks of one GPU and of two; and the test of lines that decides whether
-// they are chosen.
+// LL128 and the two-shot that adds, on ranks of one GPU and of two; and the test of lines that decides
+// whether they are chosen.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ using testing::HasSubstr;
 constexpr std::size_t kBufferBytes = std::size_t{16} << 20;
 constexpr DataType kAdded[] = {DataType::f32, DataType::f16, DataType::bf16};
 // Around a line of 120 bytes, a warp's four, what a round holds, and more than that.
-constexpr std::uint64_t kBytes[] = {4,    120,   240,       480,         484,        960,          2400,
-                                    4096, 16384, 65536 + 4, (1u << 19) + 8, 1u << 20, (3u << 20) + 12};
+constexpr std::uint64_t kBytes[] = {
+    4, 120, 240, 480, 484, 960, 2400, 4096, 16384, 65536 + 4, (1u << 19) + 8, 1u << 20, (3u << 20) + 12};
 
 runtime::Options adding_options() {
   runtime::Options options = test_options();
@@ -54,9 +54,10 @@ TEST_P(LinesGpu, WhatAddsIsRightForEverySizePlaceAndAlignment) {
             group.run([&](Rank& rank) {
               // Another alignment on each rank.
               const std::size_t own = offset * static_cast<std::size_t>(rank.rank) % 16;
-              ASSERT_OK(rank.prepare_reduce_check(
-                  rank.work({type, op, Values::whole, id}, bytes / element_bytes(type), in_place, own, offset, id),
-                  adding()));
+              ASSERT_OK(
+                  rank.prepare_reduce_check(rank.work({type, op, Values::whole, id},
+                                                      bytes / element_bytes(type), in_place, own, offset, id),
+                                            adding()));
             });
           }
         }
@@ -66,8 +67,8 @@ TEST_P(LinesGpu, WhatAddsIsRightForEverySizePlaceAndAlignment) {
   group.expect_clean(calls);
 }
 
-// A sum that was not put to rest in time, or a line that was overwritten, shows when sizes and protocols change
-// with every call.
+// A sum that was not put to rest in time, or a line that was overwritten, shows when sizes and protocols
+// change with every call.
 TEST_P(LinesGpu, TurnsWithAllOtherProtocols) {
   Group group(GetParam(), adding_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
@@ -146,8 +147,7 @@ TEST_P(LinesGpu, AllRanksHaveTheSameBitsOfASumInAnyOrder) {
 TEST_P(LinesGpu, WhatAddsNeedsPermission) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
-  const auto refused =
-      group[0].comm->explain_all_reduce(1 << 20, DataType::f32, ReduceOp::sum, adding());
+  const auto refused = group[0].comm->explain_all_reduce(1 << 20, DataType::f32, ReduceOp::sum, adding());
   EXPECT_EQ(refused.status().code(), Code::invalid_argument);
   EXPECT_THAT(refused.status().text(), HasSubstr("deterministic"));
 }
@@ -199,7 +199,8 @@ TEST_P(LineTestTwoGpus, FindsLinesWhole) {
   EXPECT_GE(report.of_adds.lines, 20'000'000u);
   EXPECT_EQ(report.of_stores.torn + report.of_adds.torn, 0u);
   EXPECT_EQ(group[1].comm->lines().of_stores.lines, report.of_stores.lines) << "the ranks differ";
-  EXPECT_EQ(group[0].comm->explain_all_reduce(16'384, DataType::i32, ReduceOp::sum).protocol, Protocol::ll128);
+  EXPECT_EQ(group[0].comm->explain_all_reduce(16'384, DataType::i32, ReduceOp::sum).protocol,
+            Protocol::ll128);
   group.run([&](Rank& rank) {
     for (std::uint32_t i = 0; i < 20; ++i)
       ASSERT_OK(rank.prepare_reduce_check(
@@ -219,7 +220,8 @@ TEST_P(LineTestTwoGpus, FindsTornLinesWhereWarpsFallApart) {
   const probe::LineReport report = group[0].comm->lines();
   EXPECT_EQ(report.stores, LineVerdict::torn) << describe(report);
   EXPECT_GT(report.of_stores.torn, 0u);
-  EXPECT_NE(group[0].comm->explain_all_reduce(16'384, DataType::i32, ReduceOp::sum).protocol, Protocol::ll128);
+  EXPECT_NE(group[0].comm->explain_all_reduce(16'384, DataType::i32, ReduceOp::sum).protocol,
+            Protocol::ll128);
   // What the test left behind does not disturb what comes after.
   group.run([&](Rank& rank) {
     for (std::uint32_t i = 0; i < 20; ++i) {

@@ -46,7 +46,7 @@ struct LinesLockstep : LinesLanes {
   using View = exec::ModelRegion<Space, Memory>;
 };
 struct LinesMixed : Base {
-  static constexpr Step kStepList[] = {lines(8),   {kLl, 4}, lines(5), {kSentinel, 8},
+  static constexpr Step kStepList[] = {lines(8),     {kLl, 4}, lines(5),       {kSentinel, 8},
                                        {kSimple, 4}, lines(8), {kLl, 2, true}, lines(4, true)};
 };
 struct LinesAcrossTheWrap : Case<5> {
@@ -88,12 +88,13 @@ struct SumsLanes : Base {
   static constexpr Step kStepList[] = {sums(16), sums(16), sums(11)};
 };
 struct SumsMixed : Base {
-  static constexpr Step kStepList[] = {sums(8), lines(8),  {kLl, 4}, sums(12), {kSentinel, 8, false, true},
-                                       sums(16), {kSimple, 4}, sums(6)};
+  static constexpr Step kStepList[] = {
+      sums(8), lines(8), {kLl, 4}, sums(12), {kSentinel, 8, false, true}, sums(16), {kSimple, 4}, sums(6)};
 };
 // What tells a peer that a sum is at rest may be LL's, or a line's.
 struct SumsMixedInASession : Base {
-  static constexpr Step kStepList[] = {sums(8), {kLl, 2, true}, sums(12, true), lines(4, true), sums(8, true)};
+  static constexpr Step kStepList[] = {
+      sums(8), {kLl, 2, true}, sums(12, true), lines(4, true), sums(8, true)};
 };
 struct SumsAcrossTheWrap : Case<5> {
   static constexpr int kWide = 2;
@@ -113,7 +114,9 @@ TEST(AtomicTwoShot, ThreeRanks) { expect_holds_at_random<Exchange<SumsThreeRanks
 TEST(AtomicTwoShot, Rounds) { expect_holds_at_random<Exchange<SumsRounds>>(10'000, 100'000); }
 TEST(AtomicTwoShot, Lanes) { expect_holds_at_random<Exchange<SumsLanes>>(5'000, 50'000); }
 TEST(AtomicTwoShot, MixedWithTheOthers) { expect_holds_at_random<Exchange<SumsMixed>>(5'000, 50'000); }
-TEST(AtomicTwoShot, MixedInASession) { expect_holds_at_random<Exchange<SumsMixedInASession>>(10'000, 100'000); }
+TEST(AtomicTwoShot, MixedInASession) {
+  expect_holds_at_random<Exchange<SumsMixedInASession>>(10'000, 100'000);
+}
 TEST(AtomicTwoShot, AcrossTheWrap) { expect_holds_at_random<Exchange<SumsAcrossTheWrap>>(5'000, 50'000); }
 
 template <class B, class S>

@@ -82,7 +82,9 @@ template <class Memory>
 struct OneWideBank : exec::ModelRegion<exec::ModelSpace, Memory> {
   using Base = exec::ModelRegion<exec::ModelSpace, Memory>;
   using Base::Base;
-  auto& wide(int peer, int, int source, std::uint32_t line) const { return Base::wide(peer, 0, source, line); }
+  auto& wide(int peer, int, int source, std::uint32_t line) const {
+    return Base::wide(peer, 0, source, line);
+  }
 };
 template <class Memory>
 struct OneSumBank : exec::ModelRegion<exec::ModelSpace, Memory> {

@@ -73,7 +73,7 @@ inline std::string run_mixed_and_late(Kind kind, int nranks, int calls, std::uin
           // What is added in the order of arrival must be exact.
           const auto values =
               way.algorithm == route::Algorithm::two_shot_atomic ? Values::pattern : Values::numbers;
-          const Call call{DataType::f32, ReduceOp::sum, 1 + random() % 500,
+          const Call call{DataType::f32, ReduceOp::sum,      1 + random() % 500,
                           way.protocol,  {values, random()}, way.algorithm};
           runtime::CallOptions how;
           const auto slow = static_cast<int>(random() % static_cast<unsigned>(nranks));

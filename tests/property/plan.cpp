@@ -30,7 +30,8 @@ std::string run_plan(Kind kind, const Plan& plan) {
   options.chunk_bytes = plan.chunk_bytes;
   options.packets = plan.packets;
   options.lines = plan.lines;
-  options.deterministic = false;  // every algorithm may be asked for; none is chosen on CPUs that would not be
+  options.deterministic =
+      false;  // every algorithm may be asked for; none is chosen on CPUs that would not be
   std::size_t most_bytes = 0;
   for (const PlannedCall& planned : plan.calls) {
     most_bytes = std::max(most_bytes, planned.call.count * size_of(planned.call.type));
@@ -62,8 +63,8 @@ std::string run_plan(Kind kind, const Plan& plan) {
 
 namespace {
 
-// The same call by each of the two-shots that go with its protocol. Sums of exact numbers, where what is added
-// in the order of arrival must come to the same.
+// The same call by each of the two-shots that go with its protocol. Sums of exact numbers, where what is
+// added in the order of arrival must come to the same.
 void add_two_shots(Plan& plan, PlannedCall planned) {
   for (const auto algorithm : {route::Algorithm::two_shot, route::Algorithm::two_shot_atomic}) {
     if (!algorithm::go_together(algorithm, *planned.call.protocol)) continue;
@@ -81,9 +82,9 @@ Plan matrix(int nranks) {
   // them.
   constexpr std::uint64_t kCounts[] = {0, 1, 2, 3, 7, 9, 17, 31, 33, 64, 127, 1021, 4099, 65537};
   constexpr std::uint64_t kMost = kSlowDown == 1 ? 65537 : kSlowDown < 10 ? 4099 : 1021;
-  constexpr std::optional<route::Protocol> kProtocols[] = {
-      std::nullopt, route::Protocol::ll, route::Protocol::simple, route::Protocol::sentinel,
-      route::Protocol::ll128};
+  constexpr std::optional<route::Protocol> kProtocols[] = {std::nullopt, route::Protocol::ll,
+                                                           route::Protocol::simple, route::Protocol::sentinel,
+                                                           route::Protocol::ll128};
   constexpr Values kValues[] = {Values::numbers, Values::bits};
   Plan plan;
   plan.nranks = nranks;

@@ -40,9 +40,9 @@ rc::Gen<PlannedCall> any_call(int nranks, std::uint64_t round_bytes) {
     call.type = *rc::gen::elementOf(std::vector<DataType>(std::begin(kDataTypes), std::end(kDataTypes)));
     call.op = *rc::gen::elementOf(std::vector<ReduceOp>(std::begin(kReduceOps), std::end(kReduceOps)));
     call.count = std::min(*any_count(), kMostRounds * round_bytes / size_of(call.type));
-    call.protocol = *element<std::optional<route::Protocol>>(
-        std::nullopt, route::Protocol::ll, route::Protocol::simple, route::Protocol::sentinel,
-        route::Protocol::ll128);
+    call.protocol =
+        *element<std::optional<route::Protocol>>(std::nullopt, route::Protocol::ll, route::Protocol::simple,
+                                                 route::Protocol::sentinel, route::Protocol::ll128);
     if (call.protocol && !algorithm::carries(*call.protocol, call.type)) call.protocol = std::nullopt;
     const auto two_shot = call.protocol == route::Protocol::ll128 ? route::Algorithm::two_shot_atomic
                                                                   : route::Algorithm::two_shot;

@@ -23,13 +23,11 @@ struct Way {
   Algorithm algorithm;
   Protocol protocol;
 };
-constexpr Way kWays[] = {{Algorithm::one_shot, Protocol::ll},
-                         {Algorithm::one_shot, Protocol::simple},
-                         {Algorithm::one_shot, Protocol::sentinel},
-                         {Algorithm::two_shot, Protocol::ll},
-                         {Algorithm::two_shot, Protocol::sentinel},
-                         {Algorithm::one_shot, Protocol::ll128},
-                         {Algorithm::two_shot_atomic, Protocol::ll128}};
+constexpr Way kWays[] = {
+    {Algorithm::one_shot, Protocol::ll},          {Algorithm::one_shot, Protocol::simple},
+    {Algorithm::one_shot, Protocol::sentinel},    {Algorithm::two_shot, Protocol::ll},
+    {Algorithm::two_shot, Protocol::sentinel},    {Algorithm::one_shot, Protocol::ll128},
+    {Algorithm::two_shot_atomic, Protocol::ll128}};
 
 std::string name_of(const Way& way) {
   return std::string(algorithm::name_of(way.algorithm)) + ", " + algorithm::name_of(way.protocol);

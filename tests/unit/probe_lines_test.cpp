@@ -55,7 +55,8 @@ TEST(Lines, AreWholeOnlyIfAllCameAndNoneWasTorn) {
 
 TEST(Lines, AreDescribed) {
   LineReport report;
-  EXPECT_EQ(describe(report), "between GPUs: unknown; stores of lines: not tested; adds to lines: not tested");
+  EXPECT_EQ(describe(report),
+            "between GPUs: unknown; stores of lines: not tested; adds to lines: not tested");
   report.path = PathType::nvl;
   report.stores = LineVerdict::torn;
   report.of_stores = {20, 3, 1};

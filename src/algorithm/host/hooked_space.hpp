@@ -12,8 +12,8 @@
 namespace nearlight::algorithm::host {
 
 // What happens to one of the things that a rank sends in a call: `index` counts them from 0, in the order in
-// which they are stored for the others. They are lines (LL, LL128), packets (sentinel), what is added to sums, and in
-// simple the runs of cells, cells and flags.
+// which they are stored for the others. They are lines (LL, LL128), packets (sentinel), what is added to
+// sums, and in simple the runs of cells, cells and flags.
 struct PacketFault {
   enum class Kind : std::uint32_t { none = 0, lost = 1, spoilt = 2 };
   Kind kind = Kind::none;

@@ -47,8 +47,8 @@ concept ExecSpace = requires(typename S::Line& line, const typename S::Line& con
                              typename S::Cell& cell, const typename S::Cell& const_cell,
                              typename S::Packet& packet, const typename S::Packet& const_packet, Pack pack,
                              typename S::Wide& wide, const typename S::Wide& const_wide,
-                             const typename S::Part& part, const Vec& vec, std::uint32_t value, Pack& out, std::uint32_t& seen,
-                             std::uint32_t spins) {
+                             const typename S::Part& part, const Vec& vec, std::uint32_t value, Pack& out,
+                             std::uint32_t& seen, std::uint32_t spins) {
   // Line: 8 bytes of payload that carry their own arrival. Stores both, relaxed or stronger, system scope.
   S::store_line(line, pack, value);
   // True only when `out` is the pack that was stored with exactly this flag. `seen` is a flag found in the
@@ -68,9 +68,9 @@ concept ExecSpace = requires(typename S::Line& line, const typename S::Line& con
   { S::load_packet(const_packet) } -> std::same_as<Vec>;
   // Wide line: packs of payload and, last, a word of 8 bytes that tells of their arrival. kLineThreads
   // neighbouring threads share it, a part of S::Part each; all that run in lockstep, of several lines, call
-  // these together. System scope, relaxed or stronger. *Whole*: a load that gets the word of a store, or of an
-  // add, gets all that was stored or added with it. That is more than PTX promises; where it is not so on some
-  // GPUs, a test at creation finds it (probe/line_test.hpp).
+  // these together. System scope, relaxed or stronger. *Whole*: a load that gets the word of a store, or of
+  // an add, gets all that was stored or added with it. That is more than PTX promises; where it is not so on
+  // some GPUs, a test at creation finds it (probe/line_test.hpp).
   { S::kLineThreads } -> std::convertible_to<int>;
   S::store_part(wide, 0, part);
   { S::load_part(const_wide, 0) } -> std::same_as<typename S::Part>;

@@ -136,7 +136,8 @@ struct CudaSpace {
   }
 
   static NL_FN void clear_word(Wide& line) {
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(&line.part[kLineThreads - 1].pack[1]), "l"(Pack{0})
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(&line.part[kLineThreads - 1].pack[1]),
+                 "l"(Pack{0})
                  : "memory");
   }
 
@@ -306,8 +307,8 @@ struct CudaSpace {
   }
 };
 
-// A wrong space, for the test of the test of lines: every group of 8 threads has its own control flow, so that
-// a line is no longer the work of a whole warp.
+// A wrong space, for the test of the test of lines: every group of 8 threads has its own control flow, so
+// that a line is no longer the work of a whole warp.
 struct CudaSpaceApart : CudaSpace {
   static constexpr int kLockstep = kLineThreads;
   static NL_FN std::uint32_t group() { return 0xffu << (threadIdx.x % 32 / kLineThreads * kLineThreads); }

@@ -157,8 +157,7 @@ struct Ll128Missing {
     fault.expected = fault.seen = epoch;
     for (int one = 0; one < view.nranks(); ++one) {
       if (one == view.rank() || (source >= 0 && one != source)) continue;
-      const exec::Pack word =
-          V::Space::load_word(view.wide(view.rank(), bank_of(epoch), one, fault.slot));
+      const exec::Pack word = V::Space::load_word(view.wide(view.rank(), bank_of(epoch), one, fault.slot));
       if (word == message_word(epoch)) continue;
       fault.peer = one;
       fault.seen = exec::low_half(word);

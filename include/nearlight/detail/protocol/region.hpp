@@ -10,8 +10,8 @@
 //
 // The places depend on the number of ranks and on the configured sizes only, never on a message: a flag that
 // moved with the message size would be overwritten by another message's payload. LL lines, payload,
-// packets, wide lines and sums share no byte for the same reason. The epoch and the failure word are the rank's own and lie
-// outside (RegionState).
+// packets, wide lines and sums share no byte for the same reason. The epoch and the failure word are the
+// rank's own and lie outside (RegionState).
 #pragma once
 
 #include <cstddef>
@@ -129,8 +129,8 @@ class FlatRegion {
   }
 
   NL_FN typename S::Wide& wide(int peer, int bank, int source, std::uint32_t line) const {
-    return reinterpret_cast<typename S::Wide*>(
-        of(peer) + layout_.wide_at())[row(bank, source) * layout_.wide + line];
+    return reinterpret_cast<typename S::Wide*>(of(peer) +
+                                               layout_.wide_at())[row(bank, source) * layout_.wide + line];
   }
   NL_FN typename S::Wide& sum(int peer, int bank, std::uint32_t line) const {
     return reinterpret_cast<typename S::Wide*>(

@@ -179,11 +179,11 @@ class Session {
     if (fault.peer >= 0 || nobody_knows) report_fault<Space>(control, fault);
   }
 
-  // Lines (LL's and LL128's) and flags of 2^32 epochs ago would look current again, so each bank is cleared once as numbering
-  // starts anew. [E2] our clearing < fence < our next store (seen by the peer) < the peer's fence at its end
-  // of that epoch < the peer's next store into the cleared bank. Both sides run the fence: touches_wrap()
-  // covers the epoch after, too. Static and by value, so that the session itself never has to leave its
-  // registers.
+  // Lines (LL's and LL128's) and flags of 2^32 epochs ago would look current again, so each bank is cleared
+  // once as numbering starts anew. [E2] our clearing < fence < our next store (seen by the peer) < the peer's
+  // fence at its end of that epoch < the peer's next store into the cleared bank. Both sides run the fence:
+  // touches_wrap() covers the epoch after, too. Static and by value, so that the session itself never has to
+  // leave its registers.
   NL_COLD_FN static void wrap(V view, C coop, std::uint32_t epoch, bool failed) {
     coop.sync();  // nobody still reads what is cleared here
     if (epoch >= Space::kLastEpoch - 1 && !failed) {
