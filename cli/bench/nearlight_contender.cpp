@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/variables.hpp"
 #include "cli/results.hpp"
 #include "runtime/kernel_loop.hpp"
 
@@ -43,7 +44,13 @@ class NearlightContender final : public Contender {
                   static_cast<int>(route.grid), route.reason, forced(route)};
   }
 
-  int roundings() const override { return 1; }
+  // What adds in the order of arrival rounds to the type at every rank.
+  int roundings() const override {
+    const auto deterministic = variables::read(variables::kDeterministic);
+    const bool may_add = options_.algorithm == algorithm::Algorithm::two_shot_atomic ||
+                         (!options_.algorithm && deterministic.ok() && !*deterministic);
+    return may_add ? communicator_->nranks() : 1;
+  }
 
   Status run_loop(const Operation& operation, std::uint32_t chain, std::span<double> us,
                   runtime::Stream stream) override {

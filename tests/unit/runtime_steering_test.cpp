@@ -108,6 +108,52 @@ TEST(Steering, AForcedProtocolCarriesAllThatItCan) {
   }
 }
 
+// By the variable that forces it, and by one call.
+TEST(Steering, WhatAddsInAnyOrderNeedsPermission) {
+  constexpr const char* kDeterministic = "NEARLIGHT_DETERMINISTIC";
+  const auto nothing = [](Communicator&, Exchange&, Problems&) {};
+  const auto call = [](Communicator& comm, Exchange&, Problems& trouble) {
+    CallOptions how;
+    how.algorithm = route::Algorithm::two_shot_atomic;
+    const Status status = sum_of_ones(comm, 5000, trouble, how);
+    if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+    how.protocol = route::Protocol::ll;
+    if (sum_of_ones(comm, 5000, trouble, how).text().find("ll128") == std::string::npos)
+      trouble.add("it goes with ll");
+  };
+  const auto names_it = [](const std::string& text) {
+    return text.find("deterministic") != std::string::npos &&
+           text.find("NEARLIGHT_DETERMINISTIC") != std::string::npos;
+  };
+  {
+    const Set set(kForce, "two_shot_atomic");
+    const std::string refused = test::run_communicators(Kind::threads, 2, test::patient(), nothing);
+    EXPECT_TRUE(names_it(refused)) << refused;
+  }
+  const std::string refused = test::run_communicators(Kind::threads, 2, test::patient(), call);
+  EXPECT_TRUE(names_it(refused)) << refused;
+  const Set allowed(kDeterministic, "0");
+  EXPECT_EQ(test::run_communicators(Kind::threads, 2, test::patient(), call), "");
+  // The configuration stands above the variable.
+  runtime::Options options = test::patient();
+  options.deterministic = true;
+  EXPECT_TRUE(names_it(test::run_communicators(Kind::threads, 2, options, call)));
+  const Set set(kForce, "two_shot_atomic");
+  const auto body = [](Communicator& comm, Exchange&, Problems& trouble) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{100}, std::size_t{20'000}}) {
+      for (const DataType type : {DataType::f32, DataType::i32}) {
+        const auto route = comm.explain_all_reduce(count, type, ReduceOp::sum);
+        const bool atomic = count > 1 && type == DataType::f32;
+        if ((route.algorithm == route::Algorithm::two_shot_atomic) != atomic)
+          trouble.add("%zu %s: %s", count, name_of(type), route.reason);
+      }
+      if (const Status status = sum_of_ones(comm, count, trouble); !status.ok())
+        trouble.add("%s", status.to_string().c_str());
+    }
+  };
+  EXPECT_EQ(test::run_communicators(Kind::threads, 3, test::patient(), body), "");
+}
+
 TEST(Steering, TwoShotIsForcedWhereTheMessageCanBeCut) {
   const Set set(kForce, "two_shot");
   const auto body = [](Communicator& comm, Exchange&, Problems& trouble) {
