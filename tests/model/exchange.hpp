@@ -48,7 +48,7 @@ struct Case {
   static constexpr int kRanks = 2, kLanes = 1;
   // Lanes of the last rank, unless 0: fewer threads in all, so a deeper search.
   static constexpr int kLanesOfLastRank = 0;
-  static constexpr int kSlots = 1, kCells = 1, kPackets = 1, kWide = 1;
+  static constexpr int kSlots = 1, kCells = 1, kPackets = 1, kWide = 0;
   static constexpr int kHeld = 0;        // packs a thread keeps in registers: the GPU's variant when not 0
   static constexpr int kSlotsMoved = 0;  // every other session begins at this slot
   // Far from the wrap, whose fences would do for others that are missing.

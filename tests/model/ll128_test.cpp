@@ -24,15 +24,18 @@ struct Base : Case<> {
   static void fence_between_sessions() { Space::fence_system(); }
 };
 struct OneEpoch : Case<> {
+  static constexpr int kWide = 1;
   static constexpr Step kStepList[] = {lines(4)};
 };
 struct Lines : Case<> {
+  static constexpr int kWide = 1;
   static constexpr Step kStepList[] = {lines(4), lines(3), lines(4), lines(1), lines(4)};
 };
 struct LinesThreeRanks : Lines {
   static constexpr int kRanks = 3;
 };
 struct LinesRounds : Case<> {
+  static constexpr int kWide = 1;
   static constexpr Step kStepList[] = {lines(13), lines(4, true), lines(9), lines(2)};
 };
 struct LinesLanes : Case<> {
@@ -50,6 +53,7 @@ struct LinesMixed : Base {
                                        {kSimple, 4}, lines(8), {kLl, 2, true}, lines(4, true)};
 };
 struct LinesAcrossTheWrap : Case<5> {
+  static constexpr int kWide = 1;
   static constexpr std::uint32_t kInitialEpoch = 3;
   static constexpr Step kStepList[] = {lines(4), lines(4), {kLl, 2}, lines(4), lines(4)};
   static void fence_between_sessions() { Space::fence_system(); }
