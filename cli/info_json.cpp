@@ -69,6 +69,7 @@ std::string info_json(const InfoFacts& facts) {
   json["lines"] = facts.lines;
   json["nccl"] = {{"path", or_null(facts.nccl_path)},
                   {"version", or_null(facts.nccl_version)},
+                  {"faults", or_null(facts.nccl_faults)},
                   {"problem", or_null(facts.nccl_problem)}};
   json["route_tables"] = {{"host_2_ranks", table_json(facts.host_table)},
                           {"cuda_2_ranks", table_json(facts.gpu_table)}};

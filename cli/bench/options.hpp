@@ -58,10 +58,12 @@ struct BenchOptions {
   std::vector<std::size_t>
       scratch;  // see with_scratch(); a set of rows each. Empty: the communicator's default
   std::optional<std::uint32_t> sm;  // kernel mode: the SM that works; unset: where the GPU puts it
-  int offsets = 0;                  // kernel mode: how many slot offsets; 0: one run as it comes
+  int offsets = 0;                  // kernel and graph mode: how many slot offsets; 0: one run as it comes
   bool percentiles = false;
   std::string json;                    // result file to write; "" for none
   std::string compare;                 // result file to compare with; "" for none
+  int jobs = 1;                        // communicators that work at the same time, 1 or 2
+  int skew_us = 0;                     // by which the last rank comes late to every start
   int timeout_ms = 20'000;             // of one wait inside an operation
   std::vector<std::string> arguments;  // as typed, after the program's name
 };
@@ -74,6 +76,8 @@ struct Forced {
 
 inline constexpr int kMaxRanks = 8;
 inline constexpr int kMaxOffsets = 1024;
+inline constexpr int kMaxJobs = 2;
+inline constexpr int kMaxSkewUs = 1'000'000;
 
 // "128", "16K", "1M", "2G": K, M, G are powers of 1024. The error does not name the flag.
 Result<std::size_t> parse_size(std::string_view text);
@@ -86,7 +90,8 @@ std::string algorithm_names();
 std::string protocol_names();
 // "16K,64K": sizes that with_scratch() can make.
 Result<std::vector<std::size_t>> parse_scratch(std::string_view text);
-// "nccl,nccl_sym" or "openmpi". Unknown names are an error that lists the known ones.
+// "nccl,nccl_sym", "torch_symm_mem,nvshmem" or "openmpi". Unknown names are an error that lists the known
+// ones.
 Result<std::vector<std::string>> parse_against(std::string_view text);
 
 // Contradictions between options. Errors name the flag.

@@ -12,6 +12,8 @@ const char* name_of(Algorithm algorithm) {
       return "two_shot";
     case Algorithm::two_shot_atomic:
       return "two_shot_atomic";
+    case Algorithm::nccl:
+      return "nccl";
   }
   return "invalid";
 }

@@ -7,10 +7,14 @@
 
 namespace nearlight::algorithm {
 
-enum class Algorithm { copy, one_shot, two_shot, two_shot_atomic };
-// Those that several ranks can be told to take; one rank copies.
+// nccl: the call is handed to the NCCL communicator that ours is attached to.
+enum class Algorithm { copy, one_shot, two_shot, two_shot_atomic, nccl };
+// Those of our own that several ranks can be told to take; one rank copies.
 inline constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot, Algorithm::two_shot,
                                             Algorithm::two_shot_atomic};
+// The same with the hand-over.
+inline constexpr Algorithm kAlgorithmsAndNccl[] = {Algorithm::one_shot, Algorithm::two_shot,
+                                                   Algorithm::two_shot_atomic, Algorithm::nccl};
 enum class Protocol { ll, simple, sentinel, ll128 };
 inline constexpr Protocol kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel,
                                           Protocol::ll128};
@@ -30,6 +34,8 @@ constexpr bool go_together(Algorithm algorithm, Protocol protocol) {
       return protocol == Protocol::ll || protocol == Protocol::sentinel;
     case Algorithm::two_shot_atomic:
       return protocol == Protocol::ll128;
+    case Algorithm::nccl:  // chooses its own
+      return false;
     case Algorithm::copy:
     case Algorithm::one_shot:
       break;
@@ -62,8 +68,10 @@ inline constexpr const char* kOwnCode =
 constexpr std::uint32_t max_held(int nranks) { return nranks <= 2 ? 4 : nranks <= 4 ? 2 : 1; }
 
 // CTAs on a GPU of all but the largest messages, at most. Of more of them two must fit an SM: so many
-// threads, unless a kernel has few registers.
+// threads, unless a kernel has few registers (algorithm/fit.hpp).
 inline constexpr std::uint32_t kFewCtas = 64, kSharedSmThreads = 256;
+// Of a CTA.
+inline constexpr std::uint32_t kMaxThreads = 512;
 
 const char* name_of(Algorithm algorithm);
 const char* name_of(Protocol protocol);

@@ -69,6 +69,8 @@ inline constexpr Point kWatchThread{"watch.thread", "starting the thread that wa
 inline constexpr Point kCudaDevice{"cuda.device", "looking at the device", Creation::cuda};
 inline constexpr Point kCudaKernels{"cuda.kernels", "loading the kernels", Creation::cuda};
 inline constexpr Point kCudaControl{"cuda.control", "state words and record", Creation::cuda};
+inline constexpr Point kCudaCalibrate{"cuda.calibrate", "measuring which regions are the fastest",
+                                      Creation::cuda};
 inline constexpr Point kCudaPackets{"cuda.packets", "putting the packets to rest", Creation::cuda};
 inline constexpr Point kCudaLines{"cuda.lines", "seeing whether lines of 128 bytes arrive whole",
                                   Creation::cuda};

@@ -45,6 +45,10 @@ struct Text {
   const char* meaning;
 };
 
+inline constexpr Switch kCalibrate{"NEARLIGHT_CALIBRATE", true,
+                                   "Whether ranks on GPUs of their own measure, as they create a "
+                                   "communicator and for some 40 ms, which part "
+                                   "of its memory is the fastest for small messages. The same on all ranks."};
 inline constexpr Switch kCheck{
     "NEARLIGHT_CHECK", false,
     "Check mode, for communicators whose configuration does not say: every call looks at its pointers and "
@@ -60,11 +64,13 @@ inline constexpr Switch kDeterministic{
     "0: sums and averages may be added in the order of arrival (two_shot_atomic) where that is faster; all "
     "ranks still have the same bits. The same on all ranks."};
 inline constexpr Text kForcePath{
-    "NEARLIGHT_FORCE_PATH", "ll, simple, sentinel, ll128, two_shot or two_shot_atomic", "the route chooses",
+    "NEARLIGHT_FORCE_PATH", "ll, simple, sentinel, ll128, two_shot, two_shot_atomic or nccl",
+    "the route chooses",
     "The path of all calls that can take it: one-shot by a protocol (sentinel: "
-    "not integers), two_shot (what is cut into parts for all ranks) or "
+    "not integers), two_shot (what is cut into parts for all ranks), "
     "two_shot_atomic (the same for what can be added line by line; needs "
-    "NEARLIGHT_DETERMINISTIC=0), whatever is faster. ll128 and two_shot_atomic "
+    "NEARLIGHT_DETERMINISTIC=0) or nccl (handed to the attached NCCL communicator; without one no "
+    "communicator is made), whatever is faster. ll128 and two_shot_atomic "
     "on GPUs where lines are not known to arrive whole: with a warning. The "
     "same on all ranks."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
@@ -78,6 +84,14 @@ inline constexpr OptionalInteger kNranks{
 inline constexpr OptionalInteger kRank{
     "NEARLIGHT_RANK", 0, 63, "the launcher's",
     "Which of them this process is, where the program does not say. Less than NEARLIGHT_NRANKS."};
+inline constexpr Integer kMaxCtas{"NEARLIGHT_MAX_CTAS",
+                                  0,
+                                  1024,
+                                  0,
+                                  "",
+                                  "The most CTAs that a call takes of a GPU, for communicators whose "
+                                  "configuration does not say; 0: no limit. "
+                                  "The same on all ranks."};
 inline constexpr Text kNcclLib{
     "NEARLIGHT_NCCL_LIB", "a path", "the copy that is loaded, else libnccl.so.2 as the system finds it",
     "The NCCL to use. Needed where several copies are loaded: it says which of them."};

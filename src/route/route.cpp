@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "algorithm/fit.hpp"
 #include "route/because.hpp"
 
 namespace nearlight::route {
@@ -33,8 +34,16 @@ Route on_cpu(const Facts& facts) {
   return route;
 }
 
+// The most CTAs.
+std::uint32_t width_of(const Facts& facts) {
+  return facts.max_ctas == 0 ? facts.regions : std::min(facts.regions, facts.max_ctas);
+}
 std::uint32_t few_regions(const Facts& facts) {
-  return std::min(facts.regions, static_cast<std::uint32_t>(table_of(facts).few_ctas));
+  return std::min(width_of(facts), static_cast<std::uint32_t>(table_of(facts).few_ctas));
+}
+// Whether max_ctas is what keeps the grid from being larger.
+bool is_limited(const Facts& facts, const Route& route) {
+  return facts.max_ctas != 0 && route.grid == facts.max_ctas;
 }
 
 Route ll_on_gpu(const Facts& facts) {
@@ -42,12 +51,12 @@ Route ll_on_gpu(const Facts& facts) {
   const std::uint32_t regions = few_regions(facts);
   route.protocol = Protocol::ll;
   const std::size_t packs = ceil_div(bytes_of(facts), kPackBytes);
-  // Measured on 2 x H200 in graphs: one warp for what fits it, then 128 threads a CTA (a few per cent faster
-  // than one warp a CTA up to 8 KiB, the same beyond), and large CTAs once there are no more to add.
+  // Measured on 2 x H200 in graphs: one CTA for what fits it, 128 threads each (a few per cent faster than
+  // one warp a CTA up to 8 KiB, the same beyond), and large CTAs once there are no more to add.
   const Table& table = table_of(facts);
-  const auto threads = static_cast<std::uint32_t>(packs <= 32     ? 32
-                                                  : packs <= 8192 ? table.ll_threads
-                                                                  : table.ll_large_threads);
+  const auto large = static_cast<std::uint32_t>(packs <= 8192 ? table.ll_threads : table.ll_large_threads);
+  // No warp without a pack: the kernel without conditions takes the message then.
+  const std::uint32_t threads = std::min(large, up_to(ceil_div(packs, 32), large / 32) * 32);
   route.threads = std::min(threads, std::max(32u, facts.slots / 32 * 32));
   route.held = 1;
   const std::uint32_t most =
@@ -57,7 +66,8 @@ Route ll_on_gpu(const Facts& facts) {
     route.held *= 2;
   }
   route.grid = up_to(ceil_div(packs, std::size_t{route.threads} * route.held), regions);
-  route.reason = because<"GPU, small: the flag travels with the data, no fence">(table_of(facts));
+  route.reason = because<"GPU, small: the flag travels with the data, no fence">(table_of(facts),
+                                                                                 is_limited(facts, route));
   return route;
 }
 
@@ -73,14 +83,14 @@ std::size_t sentinel_limit(const Facts& facts) {
 
 // Bytes that the packets of all regions take in one round.
 std::size_t sentinel_round(const Facts& facts) {
-  return std::size_t{facts.regions} * (facts.packets / 32 * 32) * kPacketBytes;
+  return std::size_t{width_of(facts)} * (facts.packets / 32 * 32) * kPacketBytes;
 }
 
 // The CTAs of a message of so many units, of which a region takes `slots` in a round: few, and more of them
 // for what the few could not hold in registers (see docs/dev/lab.md) or in one round.
 std::uint32_t regions_for(const Facts& facts, std::size_t units, std::size_t slots) {
   const std::size_t held = std::min<std::size_t>(std::size_t{512} * 4, slots);
-  return units > few_regions(facts) * held ? facts.regions : few_regions(facts);
+  return units > few_regions(facts) * held ? width_of(facts) : few_regions(facts);
 }
 
 Route sentinel_on_gpu(const Facts& facts) {
@@ -101,8 +111,8 @@ Route sentinel_on_gpu(const Facts& facts) {
     }
   }
   route.grid = up_to(ceil_div(packets, std::size_t{route.threads} * route.held), regions);
-  route.reason =
-      because<"GPU, middle: full payload that is its own arrival, no flag and no fence">(table_of(facts));
+  route.reason = because<"GPU, middle: full payload that is its own arrival, no flag and no fence">(
+      table_of(facts), is_limited(facts, route));
   return route;
 }
 
@@ -111,7 +121,8 @@ Route simple_on_gpu(const Facts& facts) {
   route.protocol = Protocol::simple;
   route.threads = static_cast<std::uint32_t>(table_of(facts).simple_threads);
   route.grid = up_to(ceil_div(bytes_of(facts), table_of(facts).simple_cta_bytes), few_regions(facts));
-  route.reason = because<"GPU, large: full payload, one release flag a chunk">(table_of(facts));
+  route.reason = because<"GPU, large: full payload, one release flag a chunk">(table_of(facts),
+                                                                               is_limited(facts, route));
   return route;
 }
 
@@ -138,7 +149,7 @@ Route ll128_on_gpu(const Facts& facts) {
   route.grid = up_to(ceil_div(units, route.threads / 32), regions);
   route.reason = because<
       "GPU, middle, no value to spare for a sentinel: lines of 120 bytes that tell of their arrival (limits "
-      "not measured yet)">(table_of(facts));
+      "not measured yet)">(table_of(facts), is_limited(facts, route));
   return route;
 }
 
@@ -166,7 +177,7 @@ Route two_shot(const Facts& facts, Protocol protocol) {
   route.protocol = protocol;
   route.reason = because<
       "more than two ranks: each reduces its part, so that less is sent (from where on is worked out, not "
-      "measured)">(table_of(facts));
+      "measured)">(table_of(facts), is_limited(facts, route));
   return route;
 }
 
@@ -192,7 +203,7 @@ bool two_shot_pays(const Facts& facts, Protocol protocol) {
   const Table& table = table_of(facts);
   const std::size_t first = table.two_shot_gain_bytes * n / ((n - 1) * (n - 2));
   // LL has few CTAs; the sentinel all of them, where it needs them.
-  const std::uint32_t regions = protocol == Protocol::ll ? few_regions(facts) : facts.regions;
+  const std::uint32_t regions = protocol == Protocol::ll ? few_regions(facts) : width_of(facts);
   const std::size_t bytes = bytes_of(facts);
   if (bytes > two_shot_round(facts, protocol, regions)) return false;
   if (protocol == Protocol::ll && ll128_is_in_range(facts)) {
@@ -237,7 +248,7 @@ Route two_shot_atomic(const Facts& facts) {
     const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(facts, Protocol::ll128));
     const std::uint32_t regions = units > std::size_t{few_regions(facts)} * slots_of(facts, Protocol::ll128) *
                                               static_cast<std::size_t>(facts.nranks)
-                                      ? facts.regions
+                                      ? width_of(facts)
                                       : few_regions(facts);
     if (regions > algorithm::kFewCtas) route.threads = std::min(route.threads, algorithm::kSharedSmThreads);
     route.grid = up_to(ceil_div(units, route.threads / 32), regions);
@@ -248,45 +259,16 @@ Route two_shot_atomic(const Facts& facts) {
   route.protocol = Protocol::ll128;
   route.reason = because<
       "more than two ranks, and not deterministic: each adds to the others' parts (from where on is worked "
-      "out, not measured)">(table_of(facts));
+      "out, not measured)">(table_of(facts), is_limited(facts, route));
   return route;
 }
 bool two_shot_atomic_pays(const Facts& facts) {
   if (facts.nranks < 3 || !can_add(facts) || !lines_are_whole(facts, true)) return false;
-  return bytes_of(facts) <= two_shot_round(facts, Protocol::ll128, facts.regions);
+  return bytes_of(facts) <= two_shot_round(facts, Protocol::ll128, width_of(facts));
 }
 
-}  // namespace
-
-bool lines_are_whole(const Facts& facts, bool adds) {
-  return facts.gpu && facts.lines > 0 && facts.whole.path == probe::PathType::nvl &&
-         facts.whole.stores == probe::LineVerdict::whole &&
-         (!adds || facts.whole.adds == probe::LineVerdict::whole);
-}
-
-std::string doubt_about_lines(const Facts& facts, Algorithm algorithm) {
-  if (!facts.gpu || lines_are_whole(facts, algorithm == Algorithm::two_shot_atomic)) return "";
-  return "ll128 was asked for, and lines of 128 bytes are not known to arrive whole here, so results may be "
-         "wrong: " +
-         describe(facts.whole);
-}
-
-bool two_shot_fits(const Facts& facts, Protocol protocol) {
-  const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(facts, protocol));
-  if (protocol == Protocol::ll128) {
-    return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= 1;
-  }
-  return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= (facts.gpu ? 32 : 4);
-}
-
-Route all_reduce(const Facts& facts) {
-  if (facts.nranks == 1) {
-    Route route;
-    route.algorithm = Algorithm::copy;
-    route.reason = facts.op == ReduceOp::premul_sum ? "one rank: its input times its factor"
-                                                    : "one rank: the result is its input";
-    return route;
-  }
+// What nearlight itself would run on several ranks.
+Route own_route(const Facts& facts) {
   const Protocol of_two_shot = algorithm::has_sentinel(facts.type) ? Protocol::sentinel : Protocol::ll;
   constexpr const char* kAlgorithmForced = "NEARLIGHT_FORCE_PATH asks for this algorithm";
   if (facts.forced.algorithm == Algorithm::two_shot && facts.two_shot && two_shot_fits(facts, of_two_shot)) {
@@ -320,6 +302,107 @@ Route all_reduce(const Facts& facts) {
   return bytes <= table.ll_limit_bytes / others ? ll_on_gpu(facts) : simple_on_gpu(facts);
 }
 
+Route handed_over(const char* reason) {
+  Route route;
+  route.algorithm = Algorithm::nccl;
+  route.grid = route.threads = route.run_threads = 0;
+  route.reason = reason;
+  return route;
+}
+
+// null: nothing is in the way.
+const char* kept(const Facts& facts) {
+  const char* const why = kept_from_nccl(facts.nccl, facts.type, facts.op, bytes_of(facts));
+  if (why != nullptr || facts.max_ctas == 0) return why;
+  return "not handed to NCCL: it takes as many CTAs as it likes, and max_ctas is set";
+}
+
+bool is_past_nccls_first(const Facts& facts) {
+  const Table& table = table_of(facts);
+  if (!facts.gpu || facts.nccl.version == 0 || table.nccl_first_bytes == 0) return false;
+  const auto others = static_cast<std::size_t>(facts.nranks - 1);
+  return bytes_of(facts) >= ceil_div(table.nccl_first_bytes, others);
+}
+
+// A route with what follows from the rest of it.
+Route completed(const Facts& facts, Route route) {
+  route.run_threads = threads_that_run(facts, route);
+  return route;
+}
+
+}  // namespace
+
+bool lines_are_whole(const Facts& facts, bool adds) {
+  return facts.gpu && facts.lines > 0 && facts.whole.path == probe::PathType::nvl &&
+         facts.whole.stores == probe::LineVerdict::whole &&
+         (!adds || facts.whole.adds == probe::LineVerdict::whole);
+}
+
+std::string doubt_about_lines(const Facts& facts, Algorithm algorithm) {
+  if (!facts.gpu || lines_are_whole(facts, algorithm == Algorithm::two_shot_atomic)) return "";
+  return "ll128 was asked for, and lines of 128 bytes are not known to arrive whole here, so results may be "
+         "wrong: " +
+         describe(facts.whole);
+}
+
+bool two_shot_fits(const Facts& facts, Protocol protocol) {
+  const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(facts, protocol));
+  if (protocol == Protocol::ll128) {
+    return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= 1;
+  }
+  return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= (facts.gpu ? 32 : 4);
+}
+
+Route all_reduce(const Facts& facts) {
+  if (facts.nranks == 1) {
+    Route route;
+    route.algorithm = Algorithm::copy;
+    route.reason = facts.op == ReduceOp::premul_sum ? "one rank: its input times its factor"
+                                                    : "one rank: the result is its input";
+    return route;
+  }
+  if (facts.forced.algorithm != Algorithm::nccl && !is_past_nccls_first(facts))
+    return completed(facts, own_route(facts));
+  if (const char* const why = kept(facts); why != nullptr) {
+    Route route = completed(facts, own_route(facts));
+    route.reason = why;
+    return route;
+  }
+  if (facts.forced.algorithm == Algorithm::nccl)
+    return handed_over("NEARLIGHT_FORCE_PATH asks for this algorithm");
+  return handed_over(
+      because<"GPU, beyond what nearlight wins: handed to the attached NCCL">(table_of(facts)));
+}
+
+Result<Route> forced_nccl(const Facts& facts) {
+  if (facts.nccl.version == 0) {
+    return failure(Code::invalid_argument,
+                   "algorithm: nccl, but no NCCL communicator is attached to this one");
+  }
+  if (const char* const why = kept(facts); why != nullptr)
+    return failure(Code::unsupported, "algorithm: nccl: %s", why);
+  return handed_over("the caller asked for this algorithm");
+}
+
+Facts without_nccl(Facts facts) {
+  if (facts.forced.algorithm == Algorithm::nccl) facts.forced.algorithm.reset();
+  facts.nccl = {};
+  return facts;
+}
+
+std::uint32_t threads_that_run(const Facts& facts, const Route& route) {
+  if (!facts.gpu || route.algorithm == Algorithm::copy || route.algorithm == Algorithm::nccl)
+    return route.threads;
+  const algorithm::Cut cut{facts.type,      facts.op,   route.algorithm, route.protocol,
+                           bytes_of(facts), route.grid, route.threads,   std::max(1u, route.held),
+                           facts.packets};
+  return algorithm::threads_that_run(cut, algorithm::fit_of(cut, 0));
+}
+
+const char* protocol_name(const Route& route) {
+  return route.algorithm == Algorithm::nccl ? "none" : algorithm::name_of(route.protocol);
+}
+
 Result<Route> forced(const Facts& facts, Protocol protocol) {
   if (!algorithm::carries(protocol, facts.type)) {
     return failure(Code::invalid_argument, "protocol: %s takes a type with NaNs, and %s has none",
@@ -331,7 +414,7 @@ Result<Route> forced(const Facts& facts, Protocol protocol) {
         "protocol: ll128 needs lines, and this communicator has none for the call: say how many in "
         "its configuration (lines)");
   }
-  return with_protocol(facts, protocol, "the caller asked for this protocol");
+  return completed(facts, with_protocol(facts, protocol, "the caller asked for this protocol"));
 }
 
 Result<Route> forced_two_shot_atomic(const Facts& facts) {
@@ -353,7 +436,7 @@ Result<Route> forced_two_shot_atomic(const Facts& facts) {
   NL_TRY_ASSIGN(Route one_shot, forced(facts, Protocol::ll128));
   one_shot.reason =
       "too small for two_shot_atomic, which the caller asked for: not every rank would own a part";
-  return can_add(facts) ? two_shot_atomic(facts) : one_shot;
+  return can_add(facts) ? completed(facts, two_shot_atomic(facts)) : one_shot;
 }
 
 Result<Route> forced_two_shot(const Facts& facts, Protocol protocol) {
@@ -366,7 +449,7 @@ Result<Route> forced_two_shot(const Facts& facts, Protocol protocol) {
   NL_TRY_ASSIGN(Route one_shot, forced(facts, protocol));
   one_shot.reason = "too small for two_shot, which the caller asked for: not every rank would own a part";
   if (!two_shot_fits(facts, protocol)) return one_shot;
-  return two_shot(facts, protocol);
+  return completed(facts, two_shot(facts, protocol));
 }
 
 }  // namespace nearlight::route

@@ -19,6 +19,7 @@ constexpr TableField kGpuFields[] = {
     {"ll128_first_bytes", &Table::ll128_first_bytes, 0, kMostBytes, 1},
     {"ll128_limit_bytes", &Table::ll128_limit_bytes, 0, kMostSentinelBytes, 1},
     {"two_shot_gain_bytes", &Table::two_shot_gain_bytes, 0, kMostBytes, 1},
+    {"nccl_first_bytes", &Table::nccl_first_bytes, 0, kMostBytes, 1},
     {"few_ctas", &Table::few_ctas, 1, algorithm::kFewCtas, 1},
     {"ll_threads", &Table::ll_threads, 32, 512, 32},
     {"ll_large_threads", &Table::ll_large_threads, 32, 512, 32},

@@ -31,6 +31,8 @@ struct Table {
   std::uint64_t ll128_first_bytes = 0, ll128_limit_bytes = 0;
   // What a rank sends less by two-shot must be more than this: what the second way costs.
   std::uint64_t two_shot_gain_bytes = 0;
+  // Handed to NCCL, where one is attached, from here on. 0: never.
+  std::uint64_t nccl_first_bytes = 0;
   std::uint64_t few_ctas = 1;           // CTAs of all but the largest messages
   std::uint64_t ll_threads = 32;        // of a CTA
   std::uint64_t ll_large_threads = 32;  // likewise, of messages above 64 KiB
@@ -55,6 +57,8 @@ inline constexpr Table kH200Table{.ll_limit_bytes = 512 * 1024,
                                   // 0.85 us at 340 GB/s, both measured between two GPUs. Where the two
                                   // meet has not been measured, for want of more GPUs.
                                   .two_shot_gain_bytes = 288 * 1024,
+                                  // Not measured yet.
+                                  .nccl_first_bytes = 0,
                                   .few_ctas = algorithm::kFewCtas,
                                   .ll_threads = 128,
                                   .ll_large_threads = 512,

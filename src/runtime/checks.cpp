@@ -4,6 +4,7 @@
 
 #include <cinttypes>
 #include <cstdint>
+#include <cstdio>
 #include <limits>
 #include <string>
 
@@ -90,12 +91,33 @@ Result<bool> effective_deterministic(const Options& options) {
   return variables::read(variables::kDeterministic);
 }
 
-Result<Settings> settings_of(const Options& options, const route::Target* target) {
+Result<bool> effective_calibrate(const Options& options) {
+  if (options.calibrate.has_value()) return *options.calibrate;
+  return variables::read(variables::kCalibrate);
+}
+
+Result<std::uint32_t> effective_max_ctas(const Options& options) {
+  const char* name = "max_ctas";
+  std::uint32_t max_ctas = options.max_ctas;
+  if (max_ctas == 0) {
+    name = variables::kMaxCtas.name;
+    NL_TRY_ASSIGN(const std::int64_t set, variables::read(variables::kMaxCtas));
+    max_ctas = static_cast<std::uint32_t>(set);
+  }
+  if (options.regions != 0 && max_ctas > options.regions) {
+    return failure(Code::invalid_argument, "%s: %u is more than the %u regions", name, max_ctas,
+                   options.regions);
+  }
+  return max_ctas;
+}
+
+Result<Settings> settings_of(const Options& options, const route::Target* target, int nccl_version) {
   NL_TRY(fault_points::pass(fault_points::kSettings));
   NL_TRY_ASSIGN(const auto timeout, effective_timeout(options));
   NL_TRY_ASSIGN(const bool check, effective_check(options));
   NL_TRY_ASSIGN(const bool deterministic, effective_deterministic(options));
   NL_TRY(check_options(options));
+  NL_TRY_ASSIGN(const std::uint32_t max_ctas, effective_max_ctas(options));
   NL_TRY_ASSIGN(const Steering steering,
                 read_steering(target != nullptr ? *target : route::Target(), target != nullptr));
   if (deterministic && steering.forced.algorithm == route::Algorithm::two_shot_atomic) {
@@ -106,7 +128,20 @@ Result<Settings> settings_of(const Options& options, const route::Target* target
         variables::kForcePath.name, name_of(route::Algorithm::two_shot_atomic),
         variables::kDeterministic.name);
   }
-  return Settings{timeout, check, deterministic, steering};
+  NL_TRY_ASSIGN(const bool calibrate, effective_calibrate(options));
+  NL_TRY(check_forced(steering.forced, nccl_version != 0));
+  return Settings{timeout, check, deterministic, calibrate, max_ctas, steering, nccl_version};
+}
+
+std::string scratch_in_words(std::uint32_t regions, const protocol::RegionLayout& layout) {
+  char text[192];
+  std::snprintf(text, sizeof text,
+                "scratch of %.1f MiB (%u regions; of each, for %d ranks: slots %u, chunk_bytes %zu, packets "
+                "%u, lines %u%s)",
+                static_cast<double>(regions * layout.region_bytes()) / (1024 * 1024), regions, layout.nranks,
+                layout.slots, std::size_t{layout.cells} * 16, layout.packets, layout.wide,
+                layout.sums == 0 ? "" : " and as many that are added to");
+  return text;
 }
 
 Status check_options(const Options& options) {
@@ -130,6 +165,8 @@ Status check_options(const Options& options) {
     return failure(Code::invalid_argument, "slots: %u is not a multiple of 32", options.slots);
   if (options.regions > 1024)
     return failure(Code::invalid_argument, "regions: %u is more than 1024", options.regions);
+  if (options.max_ctas > 1024)
+    return failure(Code::invalid_argument, "max_ctas: %u is more than 1024", options.max_ctas);
   if (options.heap_offset % protocol::kFlagStride != 0) {
     return failure(Code::invalid_argument, "heap_offset: %zu is not a multiple of %zu", options.heap_offset,
                    protocol::kFlagStride);
@@ -156,10 +193,12 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"timeout (ms)", static_cast<std::uint64_t>(
                            std::chrono::duration_cast<std::chrono::milliseconds>(settings.timeout).count())},
       {"check", settings.check},
+      {"calibrate", settings.calibrate},
       {"regions", options.regions},
       {"slots", options.slots},
       {"chunk_bytes", options.chunk_bytes},
       {"packets", options.packets},
+      {"max_ctas", settings.max_ctas},
       {"lines", options.lines},
       {"deterministic", settings.deterministic},
       {"tear_lines", options.tear_lines},
@@ -167,6 +206,7 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"heap_offset", options.heap_offset},
       {variables::kForcePath.name, number_of(settings.steering.forced), forced_in_words},
       {variables::kRouteTable.name, number_of(settings.steering.table), table_in_words},
+      {"NCCL's version", static_cast<std::uint64_t>(settings.nccl_version)},
   };
   constexpr std::size_t kFields = std::size(fields);
   struct Values {

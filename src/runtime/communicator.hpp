@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/exchange.hpp"
 #include "base/status.hpp"
@@ -37,6 +38,13 @@ struct Options {
   std::uint32_t chunk_bytes = 0;
   // Packets (16 bytes of payload each) of the sentinel protocol a region, bank and rank. 0: default.
   std::uint32_t packets = 0;
+  // GPU ranks on GPUs of their own: whether creation measures, within some 40 ms, which regions are the
+  // fastest for small messages. Unset: NEARLIGHT_CALIBRATE, else on.
+  std::optional<bool> calibrate;
+  // The most CTAs that a call takes, at most `regions`, which are no more than that where they are not given.
+  // Calls by NCCL, whose CTAs are its own affair, are not handed over then. 0: NEARLIGHT_MAX_CTAS, else as
+  // many as there are regions. GPU only: a CPU rank is one thread.
+  std::uint32_t max_ctas = 0;
   // Lines of LL128 (120 bytes of payload each) a region, bank and rank, and as many that are added to where
   // `deterministic` is false; a multiple of 4. 0: by default, which on GPUs is none where lines would not be
   // chosen.
@@ -96,11 +104,11 @@ class Communicator {
   virtual const char* memory() const = 0;
 
   // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and (unless
-  // Options::deterministic is false) from run to run. In place when send == recv; otherwise they must not
-  // overlap. Addresses aligned to the element. A pre-multiplied sum takes each rank's own factor
-  // (Reduction::premul_sum). What is rounded where and what NaNs, zeros and overflows do:
-  // docs/concepts/numerics.md. Any count; with 0 nothing happens (and the pointers may be null). GPU:
-  // enqueued on `stream`, may be captured into a CUDA graph, allocates nothing. Operations of one
+  // Options::deterministic is false) from run to run (handed to NCCL: as NCCL computes it). In place when
+  // send == recv; otherwise they must not overlap. Addresses aligned to the element. A pre-multiplied sum
+  // takes each rank's own factor (Reduction::premul_sum). What is rounded where and what NaNs, zeros and
+  // overflows do: docs/concepts/numerics.md. Any count; with 0 nothing happens (and the pointers may be
+  // null). GPU: enqueued on `stream`, may be captured into a CUDA graph, allocates nothing. Operations of one
   // communicator must be ordered: one stream, or streams joined by events. Errors: invalid_argument (names
   // the argument; nothing was written), invalid_usage (check mode: the ranks called different things, nothing
   // was written anywhere), the recorded fault once the communicator has failed.
@@ -128,8 +136,15 @@ class Communicator {
   // Whether lines of 128 bytes arrive whole between the ranks, as far as it was looked at. The same on all.
   virtual probe::LineReport lines() const = 0;
 
+  // For tests and reports: of each region, the epoch that its last call had. Equal on all ranks once they
+  // have made the same calls. On GPUs it waits for the device, and calls must not run meanwhile.
+  virtual Result<std::vector<std::uint32_t>> epochs() const = 0;
+
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;
+  // GPU: which parts of the scratch were measured to be the fastest and what that gains, or why nothing was
+  // measured; one line. CPU: "".
+  virtual std::string placement() const { return ""; }
 };
 
 }  // namespace nearlight::runtime

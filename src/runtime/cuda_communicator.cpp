@@ -7,9 +7,12 @@
 #include <utility>
 
 #include "algorithm/cuda/barrier.hpp"
+#include "algorithm/cuda/clock.hpp"
+#include "algorithm/cuda/full_stop.hpp"
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "probe/line_test.hpp"
+#include "runtime/calibration.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
@@ -22,8 +25,7 @@ namespace {
 // What the ranks tell each other about their GPUs.
 struct Place {
   int device;
-  int sms;
-  int compute_major;
+  int sms, capability;
   char uuid[16];
   char name[256];
 };
@@ -41,7 +43,7 @@ Result<Place> look_at(int device) {
   }
   cudaDeviceProp properties{};
   NL_TRY_CUDA(cudaGetDeviceProperties(&properties, device));
-  Place place{device, properties.multiProcessorCount, properties.major, {}, {}};
+  Place place{device, properties.multiProcessorCount, properties.major * 10 + properties.minor, {}, {}};
   std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), place.uuid);
   std::copy(std::begin(properties.name), std::end(properties.name), place.name);
   place.name[sizeof place.name - 1] = '\0';
@@ -80,17 +82,26 @@ std::string common_gpu(const std::vector<Place>& places) {
   return all ? name : "";
 }
 
+int oldest_of(const std::vector<Place>& places) {
+  int capability = places[0].capability;
+  for (const Place& place : places) capability = std::min(capability, place.capability);
+  return capability;
+}
+
 // Sizes that the caller did not give, the same on all ranks because they follow from what all ranks know.
 // `wants_lines`: whether LL128 may be chosen, or is asked for.
 Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu,
-                   const route::Table& table, bool wants_lines) {
+                   const route::Table& table, bool wants_lines, std::uint32_t max_ctas) {
   int sms = places[0].sms;
   for (const Place& place : places) sms = std::min(sms, place.sms);
   Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets, options.lines};
-  if (sizes.regions == 0) sizes.regions = route::regions_of(sms, per_gpu);
+  if (sizes.regions == 0) {
+    sizes.regions = route::regions_of(sms, per_gpu);
+    // What no CTA would use is no use to anybody, and the packets then do for the CTAs that there are.
+    if (max_ctas != 0) sizes.regions = std::min(sizes.regions, max_ctas);
+  }
   const auto nranks = static_cast<std::uint32_t>(places.size());
-  if (sizes.slots == 0)
-    sizes.slots = algorithm::cuda::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
+  if (sizes.slots == 0) sizes.slots = algorithm::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
   if (sizes.packets == 0) sizes.packets = route::packets_for(table, static_cast<int>(nranks), sizes.regions);
   if (sizes.lines == 0 && wants_lines)
     sizes.lines = route::lines_for(table, static_cast<int>(nranks), sizes.regions);
@@ -122,7 +133,8 @@ bool asks_for_lines(const route::Forced& forced) {
 
 Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<Exchange> exchange, int device,
                                                                bool one_rank_per_gpu, MakeHeap make_heap,
-                                                               void* context, const Options& options) {
+                                                               void* context, const Options& options,
+                                                               std::unique_ptr<Fallback> fallback) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
   const Deadline deadline = create_deadline(options);
   CudaControl::free_retired();
@@ -132,7 +144,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   }
   const auto place = look_at(device);
   const route::Target own{true, place.ok() ? place->name : "", nranks};
-  const auto settings = settings_of(options, place.ok() ? &own : nullptr);
+  const int nccl_version = fallback != nullptr ? fallback->version() : 0;
+  const auto settings = settings_of(options, place.ok() ? &own : nullptr, nccl_version);
   NL_TRY(agree(*exchange, settings.ok() ? place.status() : settings.status(), deadline));
   NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
   NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
@@ -146,17 +159,18 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   }
   const bool may_use_lines = nranks > 1 && lines.path == probe::PathType::nvl;
   const Sizes sizes =
-      choose_sizes(options, places, per_gpu, table, may_use_lines || asks_for_lines(steering.forced));
+      choose_sizes(options, places, per_gpu, table, may_use_lines || asks_for_lines(steering.forced),
+                   settings.value().max_ctas);
 
   const DeviceGuard guard(device);
   std::unique_ptr<CudaCommunicator> comm(new CudaCommunicator);
   comm->rank_ = exchange->rank();
   comm->device_ = device;
   comm->regions_ = sizes.regions;
+  comm->max_ctas_ = settings.value().max_ctas;
   comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets, sizes.lines};
   comm->deterministic_ = settings.value().deterministic;
-  comm->adds_lines_ =
-      std::all_of(places.begin(), places.end(), [](const Place& one) { return one.compute_major >= 9; });
+  comm->adds_lines_ = oldest_of(places) >= 90;
   if (!comm->deterministic_ && comm->adds_lines_) comm->layout_.sums = comm->layout_.wide;
   comm->lines_ = lines;
   comm->heap_offset_ = options.heap_offset;
@@ -166,13 +180,20 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);
   comm->route_log_.begin(table, target, steering.left_aside);
   comm->arguments_ = CudaArguments(device, settings.value().check);
+  comm->fallback_ = std::move(fallback);
+  comm->nccl_ = {nccl_version, oldest_of(places)};
 
+  // Ranks that share a GPU share its L2: no region of it is nearer to another rank.
+  const bool calibrates = settings.value().calibrate && nranks > 1 && per_gpu == 1;
+  if (nranks > 1 && per_gpu > 1) comm->placement_ = route::Placement("ranks share a GPU");
   auto prepare = [&]() -> Status {
     NL_TRY(guard.status());
     NL_TRY(fault_points::pass(fault_points::kCudaKernels));
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
     if (may_use_lines) NL_TRY(probe::load_line_test());
+    if (calibrates) NL_TRY(algorithm::cuda::preload_clock());
+    NL_TRY(algorithm::cuda::preload_full_stop());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
     return {};
@@ -180,14 +201,29 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   NL_TRY(agree(*exchange, prepare(), deadline));
   std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
   if (may_use_lines) bytes = std::max(bytes, options.heap_offset + probe::kLineTestBytes);
-  NL_TRY_ASSIGN(comm->heap_, make_heap(context, *exchange, device, bytes, deadline));
-  NL_TRY(agree(*exchange, fault_points::pass(fault_points::kCudaLines), deadline));
+  auto heap = make_heap(context, *exchange, device, bytes, deadline);
+  NL_TRY(heap.status().with_context(scratch_in_words(sizes.regions, comm->layout_)));
+  comm->heap_ = std::move(*heap);
   comm->exchange_ = std::move(exchange);
+  Exchange& group = *comm->exchange_;
+  // Before any kernel of ours may be waiting.
+  if (nccl_version != 0 && nranks > 1 &&
+      (table.nccl_first_bytes != 0 || steering.forced.algorithm == route::Algorithm::nccl)) {
+    NL_TRY(comm->fallback_->prepare(group, table.nccl_first_bytes, deadline));
+  }
+  NL_TRY(agree(group, fault_points::pass(fault_points::kCudaLines), deadline));
+  // First of what uses the scratch: it needs zeros, and leaves them.
   if (may_use_lines) {
     NL_TRY(comm->test_lines(options.tear_lines, places[static_cast<std::size_t>(comm->rank_)].sms, deadline));
   }
-  Exchange& group = *comm->exchange_;
-  Status ready = comm->empty_packets();
+  if (calibrates) {
+    NL_TRY(agree(group, comm->empty_packets(), deadline));
+    NL_TRY_ASSIGN(comm->placement_, calibrate(group, device, comm->args_of_region(Collective::all_reduce),
+                                              sizes.regions, deadline));
+  }
+  comm->route_log_.note(comm->placement_);
+  Status ready = calibrates ? comm->clear_regions() : Status();
+  if (ready.ok()) ready = comm->empty_packets();
   const auto processes = group.processes();
   const auto is_other = [](pid_t process) { return process != ::getpid(); };
   if (std::any_of(processes.begin(), processes.end(), is_other)) {
@@ -229,9 +265,12 @@ Status CudaCommunicator::test_lines(bool apart, int sms, Deadline deadline) {
   };
   lines_.stores = judge(&probe::LineTestResult::stores, lines_.of_stores);
   if (test.adds) lines_.adds = judge(&probe::LineTestResult::adds, lines_.of_adds);
-  NL_TRY_CUDA(cudaMemset(test.mine, 0, probe::kLineTestBytes));
-  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
-  return {};
+  const auto clear = [&test]() -> Status {
+    NL_TRY_CUDA(cudaMemset(test.mine, 0, probe::kLineTestBytes));
+    NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+    return {};
+  };
+  return agree(*exchange_, clear(), deadline);
 }
 
 void CudaCommunicator::warn_about_lines(const route::Route& route) const {
@@ -242,10 +281,19 @@ void CudaCommunicator::warn_about_lines(const route::Route& route) const {
   log::warn(doubt);
 }
 
+char* CudaCommunicator::own_regions() const {
+  return heap_->view().base + static_cast<std::size_t>(rank_) * heap_->view().stride + heap_offset_;
+}
+
+Status CudaCommunicator::clear_regions() {
+  NL_TRY_CUDA(cudaMemset(own_regions(), 0, regions_ * layout_.region_bytes()));
+  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
+}
+
 Status CudaCommunicator::empty_packets() {
   NL_TRY(fault_points::pass(fault_points::kCudaPackets));
-  char* const first = heap_->view().base + static_cast<std::size_t>(rank_) * heap_->view().stride +
-                      heap_offset_ + layout_.packets_at();
+  char* const first = own_regions() + layout_.packets_at();
   NL_TRY_CUDA(cudaMemset2D(first, layout_.region_bytes(), 0xff, layout_.packets_bytes(), regions_));
   NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
   return {};
@@ -273,6 +321,8 @@ route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp 
           .packets = layout_.packets,
           .table = &table_,
           .forced = forced_,
+          .max_ctas = max_ctas_,
+          .nccl = nccl_,
           .lines = layout_.wide,
           .sums = layout_.sums,
           .adds_lines = adds_lines_,
@@ -299,7 +349,21 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
     facts.packets = facts.lines = facts.sums = 0;
     facts.two_shot = false;
   }
+  const bool own = in_a_loop || options.delay_point != 0 || options.grid != 0 || options.threads != 0 ||
+                   options.first_slot != 0;
+  if (own) {
+    if (options.algorithm == route::Algorithm::nccl) {
+      return failure(Code::unsupported, "algorithm: nccl, with %s, is nearlight's affair alone",
+                     in_a_loop                  ? "a loop inside a kernel"
+                     : options.delay_point != 0 ? "delays"
+                     : options.first_slot != 0  ? "first_slot"
+                     : options.grid != 0        ? "grid"
+                                                : "threads");
+    }
+    facts = route::without_nccl(facts);
+  }
   NL_TRY_ASSIGN(route::Route route, route_of_call(facts, options));
+  if (route.algorithm == route::Algorithm::nccl) return route;
   warn_about_lines(route);
   route.held = options.delay_point != 0 ? 1 : std::max(1u, route.held);
   if (options.grid != 0) {
@@ -307,15 +371,20 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
       return failure(Code::invalid_argument, "grid: %u CTAs, but the communicator has %u regions",
                      options.grid, regions_);
     }
+    if (max_ctas_ != 0 && options.grid > max_ctas_) {
+      return failure(Code::invalid_argument, "grid: %u CTAs, but max_ctas is %u", options.grid, max_ctas_);
+    }
     route.grid = options.grid;
   }
   if (options.threads != 0) {
-    if (options.threads % 32 != 0 || options.threads > algorithm::cuda::kMaxThreads) {
+    if (options.threads % 32 != 0 || options.threads > algorithm::kMaxThreads) {
       return failure(Code::invalid_argument, "threads: %u is not a multiple of 32 up to %u", options.threads,
-                     algorithm::cuda::kMaxThreads);
+                     algorithm::kMaxThreads);
     }
     route.threads = options.threads;
   }
+  if (route.algorithm == route::Algorithm::one_shot)
+    route.first_region = placement_.first_region(route.protocol, route.grid);
   if (route.protocol == route::Protocol::ll && route.threads * route.held > layout_.slots) {
     return failure(Code::invalid_argument,
                    "threads: %u threads of %u packs need more than the %u slots of a region", route.threads,
@@ -327,16 +396,16 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
                    "first_slot: %u is not a multiple of 8 that leaves %u of the %u slots of a region",
                    options.first_slot, route.threads * route.held, layout_.slots);
   }
+  route.run_threads = route::threads_that_run(facts, route);
   return route;
 }
 
-Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t count, DataType type, ReduceOp op,
-                                                                const CallOptions& options,
-                                                                bool in_a_loop) const {
-  NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op, options, in_a_loop));
+algorithm::cuda::LaunchShape CudaCommunicator::shape_of(const route::Route& route, DataType type, ReduceOp op,
+                                                        const CallOptions& options) const {
   algorithm::cuda::LaunchShape shape{type,       op,         route.algorithm, route.protocol,
                                      route.held, route.grid, route.threads};
   shape.delayed = options.delay_point != 0;
+  shape.first_region = route.first_region;
   return shape;
 }
 
@@ -367,11 +436,7 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of_region(Collective colle
   args.packets = layout_.packets;
   args.wide = layout_.wide;
   args.sums = layout_.sums;
-  args.states = control_->states();
-  args.abort = control_->abort_word();
-  args.claim = control_->claim();
-  args.valid = control_->valid_word();
-  args.record = control_->record();
+  control_->name_in(args);
   args.timeout_ns = static_cast<std::uint64_t>(timeout_.count());
   args.collective = static_cast<std::uint32_t>(collective);
   return args;
@@ -400,19 +465,38 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   NL_TRY(arguments_.check(send, recv, count * size_of(type), stream));
   if (nranks() == 1) {
     if (op.op == ReduceOp::premul_sum) {
-      return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, stream);
+      return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, max_ctas_, stream);
     }
     if (recv == send) return {};
     return cuda_status("cudaMemcpyAsync",
                        cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
   }
-  NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op.op, options, false));
-  if (route_log_.on()) {
-    NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
-    route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
-  }
+  NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
+  route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
-  return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream), capturing);
+  if (route.algorithm == route::Algorithm::nccl)
+    return hand_over(send, recv, count, type, op.op, stream_pointer, capturing);
+  return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options),
+                                          shape_of(route, type, op.op, options), stream),
+                  capturing);
+}
+
+Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t count, DataType type,
+                                   ReduceOp op, Stream stream, bool capturing) {
+  // Order on the stream. Our kernel after NCCL's waits for its end (griddepcontrol.wait). NCCL's after ours
+  // waits for the end of ours where it is launched as usual; what its faulty versions launch otherwise begins
+  // once ours has let it, so the full stop, which lets nothing begin early, goes between.
+  Status outcome = route::starts_before_its_input(nccl_.version)
+                       ? algorithm::cuda::launch_full_stop(static_cast<cudaStream_t>(stream))
+                       : Status();
+  if (outcome.ok()) {
+    outcome = fallback_->all_reduce(send, recv, count, type, op, stream, Deadline::after(timeout_));
+  }
+  // Of an argument that is wrong nearlight says so itself, and then goes on; this one is past that.
+  if (outcome.code() == Code::invalid_argument) outcome = Status(Code::internal_error, outcome.text());
+  // Whatever NCCL did not take the others wait for, inside NCCL; a capture that is spoilt never runs.
+  if (!outcome.ok() && !capturing) stop(outcome, -1);
+  return outcome;
 }
 
 Status CudaCommunicator::launched(Status outcome, bool capturing) {
@@ -436,7 +520,8 @@ Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
-  NL_TRY_ASSIGN(auto shape, shape_of(count, type, op.op, options, true));
+  NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, true));
+  auto shape = shape_of(route, type, op.op, options);
   shape.loop = true;
   shape.held = 1;
   if (plan.sm.has_value()) {

@@ -10,10 +10,12 @@
 
 #include <nearlight/detail/protocol/region.hpp>
 #include "memory/heap.hpp"
+#include "route/placement.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_arguments.hpp"
 #include "runtime/cuda_control.hpp"
+#include "runtime/fallback.hpp"
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
 #include "runtime/route_log.hpp"
@@ -26,10 +28,12 @@ class CudaCommunicator final : public Communicator {
   using MakeHeap = Result<std::unique_ptr<memory::Heap>> (*)(void* context, Exchange& exchange, int device,
                                                              std::size_t bytes, Deadline deadline);
 
-  // `one_rank_per_gpu`: two ranks on one GPU are an error.
+  // `one_rank_per_gpu`: two ranks on one GPU are an error. `fallback`: who takes what is handed over, or
+  // null.
   static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<Exchange> exchange, int device,
                                                       bool one_rank_per_gpu, MakeHeap make_heap,
-                                                      void* context, const Options& options);
+                                                      void* context, const Options& options,
+                                                      std::unique_ptr<Fallback> fallback = nullptr);
   ~CudaCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -48,7 +52,9 @@ class CudaCommunicator final : public Communicator {
   std::optional<Fault> fault() const override;
   void abort() override;
   probe::LineReport lines() const override { return lines_; }
+  Result<std::vector<std::uint32_t>> epochs() const override { return control_->epochs(regions_); }
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
+  std::string placement() const override { return placement_.in_words(); }
 
   // See runtime/kernel_loop.hpp.
   Status all_reduce_loop(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
@@ -63,6 +69,9 @@ class CudaCommunicator final : public Communicator {
   CudaCommunicator() = default;
   // `peer`: the one that is gone, or -1.
   void stop(Status reason, int peer);
+  // By the fall-back, as the route says. `capturing`: whether the stream is.
+  Status hand_over(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream stream,
+                   bool capturing);
   // After a launch: a refusal outside a capture has taken this rank out of step with the others for good.
   Status launched(Status outcome, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
@@ -71,19 +80,23 @@ class CudaCommunicator final : public Communicator {
   Status test_lines(bool apart, int sms, Deadline deadline);
   // Says so, once, where somebody forces what rests on lines that are not known to.
   void warn_about_lines(const route::Route& route) const;
+  // This rank's part of the scratch.
+  char* own_regions() const;
+  // Puts all of it to rest but the packets.
+  Status clear_regions();
   // Puts the sentinel into this rank's packets.
   Status empty_packets();
   // With every check of `options`.
   Result<route::Route> route_of(std::size_t count, DataType type, ReduceOp op, const CallOptions& options,
                                 bool in_a_loop) const;
-  Result<algorithm::cuda::LaunchShape> shape_of(std::size_t count, DataType type, ReduceOp op,
-                                                const CallOptions& options, bool in_a_loop) const;
+  algorithm::cuda::LaunchShape shape_of(const route::Route& route, DataType type, ReduceOp op,
+                                        const CallOptions& options) const;
   algorithm::cuda::AllReduceArgs args_of(const void* send, void* recv, std::size_t count, const Reduction& op,
                                          const CallOptions& options) const;
 
   int rank_ = 0;
   int device_ = 0;
-  std::uint32_t regions_ = 0;
+  std::uint32_t regions_ = 0, max_ctas_ = 0;
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
@@ -94,7 +107,10 @@ class CudaCommunicator final : public Communicator {
   bool deterministic_ = true;
   mutable std::atomic<bool> warned_{false};
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH
+  route::Placement placement_;
   RouteLog route_log_;
+  std::unique_ptr<Fallback> fallback_;
+  route::AttachedNccl nccl_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;

@@ -58,12 +58,31 @@ CudaControl::~CudaControl() {
   if (host_ != nullptr) (void)cudaFreeHost(host_);
 }
 
+void CudaControl::name_in(algorithm::cuda::AllReduceArgs& args) const {
+  args.states = states();
+  args.abort = abort_word();
+  args.claim = claim();
+  args.valid = valid_word();
+  args.record = record();
+}
+
 bool CudaControl::has_fault() const {
   // [F1] pairs with report_fault's release store.
   return std::atomic_ref(host_->valid).load(std::memory_order_acquire) != 0;
 }
 
 void CudaControl::set_abort() const { std::atomic_ref(host_->abort).store(1, std::memory_order_relaxed); }
+
+Result<std::vector<std::uint32_t>> CudaControl::epochs(std::uint32_t regions) const {
+  const DeviceGuard guard(device_);
+  NL_TRY(guard.status());
+  NL_TRY_CUDA(cudaDeviceSynchronize());
+  std::vector<algorithm::cuda::RegionStateWords> states(regions);
+  NL_TRY_CUDA(cudaMemcpy(states.data(), states_, regions * sizeof states[0], cudaMemcpyDeviceToHost));
+  std::vector<std::uint32_t> epochs;
+  for (const auto& state : states) epochs.push_back(state.epoch);
+  return epochs;
+}
 
 Status CudaControl::close(std::uint32_t regions) const {
   const DeviceGuard guard(device_);

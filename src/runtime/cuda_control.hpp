@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <nearlight/detail/protocol/fault.hpp>
 #include "algorithm/cuda/all_reduce.hpp"
@@ -29,11 +30,15 @@ class CudaControl {
   std::uint32_t* abort_word() const { return &host_->abort; }
   std::uint32_t* valid_word() const { return &host_->valid; }
   protocol::FaultRecord* record() const { return &host_->record; }
+  // The five of them, as what a kernel gets.
+  void name_in(algorithm::cuda::AllReduceArgs& args) const;
 
   // True when a record is there to be read (acquire).
   bool has_fault() const;
   // Makes all waits of running kernels end.
   void set_abort() const;
+  // Of each region. Waits for the device.
+  Result<std::vector<std::uint32_t>> epochs(std::uint32_t regions) const;
   // Every later kernel neither sends nor waits. Waits for the device.
   Status close(std::uint32_t regions) const;
 

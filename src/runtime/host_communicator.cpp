@@ -62,8 +62,9 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
                    options.lines != 0 ? options.lines : kDefaultLines};
   if (!settings->deterministic) comm->layout_.sums = comm->layout_.wide;
   comm->state_.epoch = options.initial_epoch;
-  NL_TRY_ASSIGN(comm->heap_, memory::create_shm_heap(
-                                 exchange, options.heap_offset + comm->layout_.region_bytes(), deadline));
+  auto heap = memory::create_shm_heap(exchange, options.heap_offset + comm->layout_.region_bytes(), deadline);
+  NL_TRY(heap.status().with_context(scratch_in_words(1, comm->layout_)));
+  comm->heap_ = std::move(*heap);
   // At rest packets hold the sentinel.
   std::memset(comm->heap_->view().base +
                   static_cast<std::size_t>(exchange.rank()) * comm->heap_->view().stride +

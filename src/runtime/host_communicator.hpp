@@ -36,6 +36,9 @@ class HostCommunicator final : public Communicator {
   std::optional<Fault> fault() const override;
   void abort() override;
   probe::LineReport lines() const override { return {}; }
+  Result<std::vector<std::uint32_t>> epochs() const override {
+    return std::vector<std::uint32_t>{state_.epoch};
+  }
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
 
  private:

@@ -14,6 +14,10 @@ void RouteLog::begin(const route::Table& table, const route::Target& target, boo
             (left_aside ? "; NEARLIGHT_ROUTE_TABLE is for another number of ranks" : ""));
 }
 
+void RouteLog::note(const route::Placement& placement) const {
+  if (on_) log::note("route: fastest slots: " + placement.in_words());
+}
+
 void RouteLog::say_once(Collective collective, std::size_t count, DataType type, ReduceOp op, int nranks,
                         const route::Route& route) {
   const std::size_t bytes = count * size_of(type);
@@ -28,8 +32,8 @@ void RouteLog::say_once(Collective collective, std::size_t count, DataType type,
   std::snprintf(line, sizeof line,
                 "route: %s of %zu %s, %s (%zu bytes), %d ranks: %s %s, %" PRIu32 " x %" PRIu32 ": %s",
                 name_of(collective), count, nearlight::name_of(type), nearlight::name_of(op), bytes, nranks,
-                algorithm::name_of(route.algorithm), algorithm::name_of(route.protocol), route.grid,
-                route.threads, route.reason);
+                algorithm::name_of(route.algorithm), route::protocol_name(route), route.grid,
+                route.run_threads, route.reason);
   log::note(line);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/types.hpp"
+#include "route/placement.hpp"
 #include "route/route.hpp"
 #include "runtime/collective.hpp"
 
@@ -22,6 +23,7 @@ class RouteLog {
   bool on() const { return on_; }
   // Of a communicator: what its routes are chosen by.
   void begin(const route::Table& table, const route::Target& target, bool left_aside) const;
+  void note(const route::Placement& placement) const;
   void note(Collective collective, std::size_t count, DataType type, ReduceOp op, int nranks,
             const route::Route& route) {
     if (on_) say_once(collective, count, type, op, nranks, route);

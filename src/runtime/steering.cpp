@@ -11,12 +11,14 @@ namespace nearlight::runtime {
 namespace {
 
 constexpr std::uint64_t kFirstAlgorithm = 1000;  // no protocol's
-constexpr route::Algorithm kTwoShots[] = {route::Algorithm::two_shot, route::Algorithm::two_shot_atomic};
+// What can be forced beside the protocols, which are one-shot's.
+constexpr route::Algorithm kForcible[] = {route::Algorithm::two_shot, route::Algorithm::two_shot_atomic,
+                                          route::Algorithm::nccl};
 
 Result<route::Forced> read_forced() {
   const auto text = variables::read(variables::kForcePath);
   if (!text) return route::Forced();
-  for (const route::Algorithm algorithm : kTwoShots) {
+  for (const route::Algorithm algorithm : kForcible) {
     if (*text == algorithm::name_of(algorithm)) return route::Forced{algorithm, {}};
   }
   std::string known;
@@ -24,9 +26,9 @@ Result<route::Forced> read_forced() {
     if (*text == algorithm::name_of(protocol)) return route::Forced{{}, protocol};
     known += std::string(algorithm::name_of(protocol)) + ", ";
   }
-  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s, %s", variables::kForcePath.name,
-                 text->c_str(), known.c_str(), algorithm::name_of(kTwoShots[0]),
-                 algorithm::name_of(kTwoShots[1]));
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s, %s, %s",
+                 variables::kForcePath.name, text->c_str(), known.c_str(), algorithm::name_of(kForcible[0]),
+                 algorithm::name_of(kForcible[1]), algorithm::name_of(kForcible[2]));
 }
 
 Result<bool> read_log() {
@@ -56,6 +58,12 @@ Result<Steering> read_steering(const route::Target& target, bool known) {
     steering.left_aside = !steering.table && variables::read(variables::kRouteTable);
   }
   return steering;
+}
+
+Status check_forced(const route::Forced& forced, bool attached) {
+  if (forced.algorithm != route::Algorithm::nccl || attached) return {};
+  return failure(Code::invalid_argument, "%s is \"%s\", but no NCCL communicator is attached to this one",
+                 variables::kForcePath.name, algorithm::name_of(route::Algorithm::nccl));
 }
 
 std::uint64_t number_of(const route::Forced& forced) {

@@ -24,6 +24,9 @@ Result<Steering> read_steering(const route::Target& target, bool known = true);
 // Nothing: the variable is not set, or its table is for another number of ranks.
 Result<std::optional<route::Table>> read_route_table(const route::Target& target);
 
+// Code::invalid_argument, naming the variable: it asks for NCCL, and none is attached.
+Status check_forced(const route::Forced& forced, bool attached);
+
 // As one number, to be compared between ranks, and back in words.
 std::uint64_t number_of(const route::Forced& forced);
 std::string forced_in_words(std::uint64_t number);

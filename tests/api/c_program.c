@@ -34,7 +34,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightConfig_t, slots, 32, 4);
   PIN_FIELD(nearlightConfig_t, chunk_bytes, 36, 4);
   PIN_FIELD(nearlightConfig_t, packets, 40, 4);
-  PIN_FIELD(nearlightConfig_t, reserved, 44, 4);
+  PIN_FIELD(nearlightConfig_t, max_ctas, 44, 4);
   PIN_FIELD(nearlightConfig_t, deterministic, 48, 4);
   PIN_FIELD(nearlightConfig_t, lines, 52, 4);
 

@@ -5,11 +5,10 @@
 
 #include "api/handles.hpp"
 #include "base/fault_point.hpp"
-#include "bootstrap/in_process.hpp"
-#include "runtime/cuda_communicator.hpp"
 #include "tests/api/allocations.hpp"
 #include "tests/api/api_support.hpp"
 #include "tests/api/fake_cuda.hpp"
+#include "tests/api/fake_group.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -17,68 +16,14 @@ namespace {
 using Made = std::map<std::string, int>;
 constexpr std::size_t kCount = 100;
 
-class FakeHeap final : public memory::Heap {
- public:
-  FakeHeap(int rank, int nranks, std::size_t bytes) : memory_(static_cast<std::size_t>(nranks) * bytes) {
-    view_ = {memory_.data(), bytes, bytes, rank, nranks};
-  }
-  const memory::HeapView& view() const override { return view_; }
-  const char* kind() const override { return "fake"; }
-
- private:
-  std::vector<char> memory_;
-  memory::HeapView view_;
-};
-
-using Created = Result<std::unique_ptr<runtime::Communicator>>;
-
-// Rank r on device r.
 std::vector<Created> create_pair(bool check, const fault_points::Hook& on_rank_1 = {}) {
-  auto exchanges = bootstrap::make_in_process_group(2);
-  std::vector<Created> created;
-  for (int rank = 0; rank < 2; ++rank) created.emplace_back(Status(Code::internal_error, "not run"));
-  const auto make_heap = [](void*, Exchange& exchange, int, std::size_t bytes,
-                            Deadline) -> Result<std::unique_ptr<memory::Heap>> {
-    return std::unique_ptr<memory::Heap>(
-        std::make_unique<FakeHeap>(exchange.rank(), exchange.nranks(), bytes));
-  };
-  runtime::Options options;
-  options.check = check;
-  options.regions = 1;
-  options.slots = 512;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto i = static_cast<std::size_t>(rank);
-      const fault_points::Planted planted(
-          rank == 1 && on_rank_1 ? on_rank_1 : [](const fault_points::Point&) { return Status(); });
-      created[i] = runtime::CudaCommunicator::create(std::move(exchanges[i]), rank, false, make_heap, nullptr,
-                                                     options);
-      // When putting it back is what fails there is nobody to tell.
-      if (fake_cuda::failed_call() != "cudaSetDevice") {
-        EXPECT_EQ(fake_cuda::current_device(), 0) << "the thread's device was not put back";
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return created;
+  FakePair pair;
+  pair.options.check = check;
+  pair.options.regions = 1;
+  pair.options.slots = 512;
+  pair.on_rank_1 = on_rank_1;
+  return test::create_pair(pair);
 }
-
-// A device's memory.
-class Memory {
- public:
-  explicit Memory(int device) {
-    EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
-    EXPECT_EQ(cudaMalloc(&memory_, kCount * sizeof(float)), cudaSuccess);
-    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
-  }
-  Memory(const Memory&) = delete;
-  ~Memory() { static_cast<void>(cudaFree(memory_)); }
-  void* get() const { return memory_; }
-
- private:
-  void* memory_ = nullptr;
-};
 
 class CudaCalls : public testing::Test {
  protected:
@@ -101,7 +46,8 @@ class CudaCalls : public testing::Test {
   }
 
   nearlightComm_t comms_[2] = {};
-  const Memory send_{0}, recv_{0}, foreign_{1};
+  const FakeMemory send_{0, kCount * sizeof(float)}, recv_{0, kCount * sizeof(float)},
+      foreign_{1, kCount * sizeof(float)};
   fake_cuda::Stream stream_{0, 0}, foreign_stream_{1, 0};
 };
 
@@ -301,7 +247,7 @@ TEST(CudaCreation, EachFaultPointFailsBothRanksAndLeavesNothing) {
     const auto again = create_pair(false);
     EXPECT_TRUE(again[0].ok() && again[1].ok()) << "after " << point->name;
   }
-  EXPECT_EQ(points, 5);
+  EXPECT_EQ(points, 6);
 }
 
 }  // namespace

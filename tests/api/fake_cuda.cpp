@@ -6,6 +6,7 @@
 
 #include "algorithm/cuda/all_reduce.hpp"
 #include "algorithm/cuda/barrier.hpp"
+#include "algorithm/cuda/full_stop.hpp"
 #include "probe/line_test.hpp"
 
 namespace nearlight::test::fake_cuda {
@@ -126,6 +127,7 @@ cudaError_t cudaGetDeviceCount(int* count_out) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of_device) {
   *properties = {};
   properties->multiProcessorCount = 8;
+  properties->major = 9;
   properties->uuid.bytes[0] = static_cast<char>(of_device);
   return count("cudaGetDeviceProperties");
 }
@@ -240,13 +242,13 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t, cudaUserObject_t object, unsi
 
 namespace nearlight::algorithm::cuda {
 
-Status launch(const AllReduceArgs& args, const LaunchShape&, cudaStream_t) {
-  last_launch = {args.op, args.factor};
+Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t) {
+  last_launch = {args.op, args.factor, shape.grid};
   if (count("launch") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch: planted error");
 }
-Status launch_alone(const AllReduceArgs& args, DataType, cudaStream_t) {
-  last_launch = {args.op, args.factor};
+Status launch_alone(const AllReduceArgs& args, DataType, std::uint32_t max_ctas, cudaStream_t) {
+  last_launch = {args.op, args.factor, max_ctas};
   if (count("launch_alone") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch_alone: planted error");
 }
@@ -257,6 +259,14 @@ Status launch_barrier(const AllReduceArgs&, cudaStream_t) {
 Status preload_barrier() {
   if (count("preload_barrier") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_barrier: planted error");
+}
+Status launch_full_stop(cudaStream_t) {
+  if (count("launch_full_stop") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch_full_stop: planted error");
+}
+Status preload_full_stop() {
+  if (count("preload_full_stop") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_full_stop: planted error");
 }
 Status preload() {
   if (count("preload") == cudaSuccess) return {};

@@ -39,6 +39,7 @@ int current_device();
 struct Launch {
   ReduceOp op;
   std::uint64_t factor;  // bits
+  std::uint32_t grid;    // of one rank alone: the limit that was given
 };
 Launch launched();
 

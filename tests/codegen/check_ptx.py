@@ -227,6 +227,36 @@ def rule_flags(kernel):
             yield f"{name} reaches other ranks"
 
 
+def loops(body):
+    """The statements of each loop: from a label to the last branch back to it."""
+    statements = [part.strip() for part in re.split(r"[;\n]", re.sub(r"//[^\n]*", "", body)) if part.strip()]
+    labels = {part[:-1]: at for at, part in enumerate(statements) if re.fullmatch(r"\$\w+:", part)}
+    ends = {}
+    for at, part in enumerate(statements):
+        target = re.search(r"\bbra(?:\.uni)?\s+(\$\w+)$", part)
+        if target and labels.get(target.group(1), at) < at:
+            ends[labels[target.group(1)]] = at
+    return [statements[begin:end + 1] for begin, end in ends.items()]
+
+
+def poll_loops(kernel):
+    """For each load that waits for what arrives, the smallest loop around it."""
+    load = {"sentinel": PACKET_LOAD, "simple": FLAG_LOAD}.get(kernel.protocol, LINE_LOAD)
+    around = [loop for loop in loops(kernel.body) if any(load in part for part in loop)]
+    # A loop that contains another one of them goes over rounds, or over rows of threads.
+    return [loop for loop in around
+            if not any(other is not loop and len(other) < len(loop) and all(part in loop for part in other) for other in around)]
+
+
+def rule_polls(kernel):
+    """What waits for lines, narrow or wide, sums or the sentinel's packets orders nothing; simple's flag is acquired by the poll itself."""
+    for loop in poll_loops(kernel):
+        for part in loop:
+            ordering = re.search(r"\b(?:(?:ld|st|atom|red)\.(?:acquire|release|acq_rel|sc|volatile)|fence|membar)[\w.:]*", part)
+            if ordering and not (kernel.protocol == "simple" and ordering.group() == FLAG_LOAD):
+                yield f"{ordering.group()} in a loop that waits"
+
+
 def rule_resources(kernel):
     """Registers within the tables, no spill, a small stack."""
     if kernel.registers is None:
@@ -249,7 +279,7 @@ def rule_resources(kernel):
 
 TABLES = (REGISTERS, SENTINEL_REGISTERS, LL128_REGISTERS, SUMS_REGISTERS)
 RULES = {"order": rule_order, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "wide": rule_wide,
-         "packets": rule_packets, "flags": rule_flags, "resources": rule_resources}
+         "packets": rule_packets, "flags": rule_flags, "polls": rule_polls, "resources": rule_resources}
 
 
 def check(kernels):
@@ -308,8 +338,11 @@ def self_test(kernels):
         ("sum", "ll128", 8, 0): {"fence"},
         ("any", "sums", 8, 0): {"wide"},
         ("max", "ll128", 2, 0): set(),
+        ("max", "ll128", 4, 0): {"wide", "polls"},
         ("max", "ll", 2, 1): set(),
         ("max", "simple", 2, 0): set(),
+        ("max", "ll", 4, 1): {"lines", "polls"},
+        ("max", "simple", 4, 0): {"polls", "fence"},
     }
     failures = 0
     for kernel in kernels:
@@ -364,14 +397,18 @@ def main():
     wrong = check(kernels.values())
     for kernel, rule, what in wrong:
         print(f"{kernel}: {rule}: {what}")
+    # Where no loop is found, rule_polls has looked at nothing.
+    blind = [kernel for kernel in kernels.values() if kernel.variant == "once" and not poll_loops(kernel)]
+    for kernel in blind:
+        print(f"{kernel}: no loop that waits")
     wrong_functions = list(check_functions(functions))
     for what in wrong_functions:
         print(what)
     for kernel in sorted(kernels.values(), key=str):
         if kernel.variant == "once":
             print(f"  {str(kernel):54} {kernel.registers} registers, {kernel.stack} bytes of stack")
-    print(f"{len(kernels)} kernels, {len(missing) + len(wrong) + len(wrong_functions)} violations")
-    sys.exit(1 if missing or wrong or wrong_functions else 0)
+    print(f"{len(kernels)} kernels, {len(missing) + len(wrong) + len(blind) + len(wrong_functions)} violations")
+    sys.exit(1 if missing or wrong or blind or wrong_functions else 0)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -25,7 +26,8 @@ runtime::Options test_options() {
   runtime::Options options;
   options.timeout = patient(std::chrono::seconds(15));
   options.create_timeout = patient(std::chrono::seconds(30));
-  options.lines = 64;  // LL128 is asked for on ranks of one GPU, too
+  options.calibrate = false;  // takes its time, and has a test of its own
+  options.lines = 64;         // LL128 is asked for on ranks of one GPU, too
   return options;
 }
 
@@ -141,7 +143,8 @@ Created create_one(const Setup& setup, std::unique_ptr<Exchange> exchange,
 }  // namespace
 
 std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators(
-    const Setup& setup, const runtime::Options& options) {
+    const Setup& setup, const runtime::Options& options,
+    const std::function<fault_points::Hook(int rank)>& hook_of) {
   std::vector<Created> created;
   for (int rank = 0; rank < setup.ranks; ++rank)
     created.emplace_back(failure(Code::internal_error, "not created"));
@@ -161,6 +164,8 @@ std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators
   for (int rank = 0; rank < setup.ranks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto at = static_cast<std::size_t>(rank);
+      std::optional<fault_points::Planted> planted;
+      if (hook_of) planted.emplace(hook_of(rank));
       created[at] = create_one(setup, std::move(exchanges[at]), nccl, rank, options);
     });
   }

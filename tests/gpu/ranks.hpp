@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fault_point.hpp"
 #include "base/status.hpp"
 #include "probe/cuda_call.hpp"
 #include "runtime/communicator.hpp"
@@ -109,9 +110,11 @@ class Graph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
-// Creates the communicators of a group, in one thread a rank; [rank] is the result.
+// Creates the communicators of a group, in one thread a rank; [rank] is the result. `hook_of`, where there is
+// one: what is planted in a rank's thread.
 std::vector<Result<std::unique_ptr<runtime::Communicator>>> create_communicators(
-    const Setup& setup, const runtime::Options& options);
+    const Setup& setup, const runtime::Options& options,
+    const std::function<fault_points::Hook(int rank)>& hook_of = {});
 
 // NCCL communicators of rank r on GPU r, one a rank. Made once a process, which takes NCCL a second, and left
 // to its end.

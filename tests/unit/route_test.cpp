@@ -99,6 +99,16 @@ TEST(Route, SmallOnesCarryTheirFlagOnTheGpu) {
 }
 
 // More than one round would need a fence between two.
+// The kernel without conditions takes a message that leaves no warp idle.
+TEST(Route, ACtaOfLlHasNoWarpWithoutAPack) {
+  for (const std::size_t bytes : {8u, 128u, 256u, 264u, 512u, 520u, 768u, 776u, 1024u}) {
+    const Route route = all_reduce(facts(true, 2, bytes));
+    ASSERT_EQ(route.protocol, Protocol::ll) << bytes;
+    EXPECT_EQ(route.grid, 1u) << bytes;
+    EXPECT_EQ(route.threads, (bytes / 8 + 31) / 32 * 32) << bytes;
+  }
+}
+
 TEST(Route, ASentinelMessageFitsOneRound) {
   for (const std::uint32_t packets : {0u, 1u, 64u, 512u, 1024u, 2048u, 4096u}) {
     for (const std::uint32_t regions : {1u, 64u, 104u, 128u}) {

@@ -4,3 +4,9 @@ nearlight_test(runtime
   DEPS nearlight::testing
   LABELS unit tsan asan)
 nearlight_test(runtime_peer_watch SOURCES runtime_peer_watch_test.cpp DEPS nearlight::testing LABELS unit asan)
+if(NEARLIGHT_HAS_NCCL_HEADERS)
+  nearlight_test(runtime_nccl_fallback SOURCES runtime_nccl_fallback_test.cpp DEPS nearlight::testing LABELS unit)
+  add_dependencies(nearlight_test_runtime_nccl_fallback nearlight_fake_nccl_c)
+  target_compile_definitions(nearlight_test_runtime_nccl_fallback PRIVATE
+    FAKE_NCCL="$<TARGET_FILE:nearlight_fake_nccl_c>")
+endif()

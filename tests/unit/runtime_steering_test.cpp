@@ -11,6 +11,7 @@
 #include <string>
 
 #include "route/table_file.hpp"
+#include "runtime/checks.hpp"
 #include "runtime/create.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -55,6 +56,12 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
     EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::two_shot_atomic);
     EXPECT_EQ(forced_in_words(number_of(read_steering(kCpu)->forced)), "two_shot_atomic");
   }
+  {
+    const Set set(kForce, "nccl");
+    EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::nccl);
+    EXPECT_TRUE(check_forced(read_steering(kCpu)->forced, true).ok());
+    EXPECT_EQ(check_forced(read_steering(kCpu)->forced, false).code(), Code::invalid_argument);
+  }
   for (const char* value : {"LL", "ll,simple", "fast", " ll"}) {
     const Set set(kForce, value);
     const auto steering = read_steering(kCpu);
@@ -62,7 +69,7 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
     EXPECT_EQ(steering.status().code(), Code::invalid_argument);
     EXPECT_EQ(steering.status().text(), std::string("NEARLIGHT_FORCE_PATH is \"") + value +
                                             "\"; it takes one of ll, simple, sentinel, ll128, two_shot, "
-                                            "two_shot_atomic");
+                                            "two_shot_atomic, nccl");
   }
 }
 
@@ -177,6 +184,80 @@ TEST(Steering, RanksWithDifferentForcedProtocolsAreToldSo) {
                          {kForce, "not set on rank 0", "sentinel on rank 1"});
   };
   EXPECT_EQ(test::run_ranks(Kind::processes, 3, body), "");
+}
+
+// No NCCL is attached to CPU ranks.
+TEST(Steering, NcclIsForcedOnlyWhereOneIsAttached) {
+  const Set set(kForce, "nccl");
+  const auto body = [](Exchange& exchange, Problems& trouble) {
+    const auto comm = create_host(exchange, test::patient());
+    if (comm.ok()) return trouble.add("created");
+    test::expect_failure(trouble, "creation", comm.status(), Code::invalid_argument,
+                         {kForce, "nccl", "attached"});
+  };
+  EXPECT_EQ(test::run_ranks(Kind::threads, 2, body), "");
+  EXPECT_EQ(forced_in_words(number_of(route::Forced{route::Algorithm::nccl, {}})), "nccl");
+}
+
+TEST(Steering, NcclAskedForByACallIsRefusedWithItsName) {
+  const auto body = [](Communicator& comm, Exchange&, Problems& trouble) {
+    CallOptions how;
+    how.algorithm = route::Algorithm::nccl;
+    test::expect_failure(trouble, "call", sum_of_ones(comm, 100, trouble, how), Code::invalid_argument,
+                         {"algorithm: nccl", "attached"});
+    how.protocol = route::Protocol::ll;
+    test::expect_failure(trouble, "call", sum_of_ones(comm, 100, trouble, how), Code::invalid_argument,
+                         {"protocol: ll", "nccl"});
+    if (const Status status = sum_of_ones(comm, 100, trouble); !status.ok())
+      trouble.add("afterwards: %s", status.to_string().c_str());
+  };
+  EXPECT_EQ(test::run_communicators(Kind::threads, 2, test::patient(), body), "");
+}
+
+constexpr const char* kMaxCtas = "NEARLIGHT_MAX_CTAS";
+
+TEST(Steering, MaxCtasIsANumberAndNoMoreThanTheRegions) {
+  EXPECT_EQ(*effective_max_ctas({}), 0u);
+  Options options;
+  {
+    const Set set(kMaxCtas, "16");
+    EXPECT_EQ(*effective_max_ctas({}), 16u);
+    options.max_ctas = 8;
+    EXPECT_EQ(*effective_max_ctas(options), 8u);
+    options = {};
+    options.regions = 15;
+    EXPECT_EQ(effective_max_ctas(options).status().text(),
+              "NEARLIGHT_MAX_CTAS: 16 is more than the 15 regions");
+  }
+  for (const char* value : {"-1", "1025", "many", ""}) {
+    const Set set(kMaxCtas, value);
+    EXPECT_EQ(effective_max_ctas({}).status().code(), Code::invalid_argument) << value;
+    EXPECT_THAT(effective_max_ctas({}).status().text(), HasSubstr(kMaxCtas));
+  }
+  options = {};
+  options.regions = 16;
+  options.max_ctas = 17;
+  EXPECT_EQ(effective_max_ctas(options).status().text(), "max_ctas: 17 is more than the 16 regions");
+  options.max_ctas = 16;
+  EXPECT_EQ(*effective_max_ctas(options), 16u);
+  options.max_ctas = 1025;
+  options.regions = 0;
+  EXPECT_THAT(check_options(options).text(), HasSubstr("max_ctas: 1025"));
+}
+
+TEST(Steering, RanksWithDifferentMaxCtasAreToldSo) {
+  for (const bool by_variable : {false, true}) {
+    const auto body = [by_variable](Exchange& exchange, Problems& trouble) {
+      Options options = test::patient();
+      if (exchange.rank() == 1 && by_variable) ::setenv(kMaxCtas, "8", 1);
+      if (exchange.rank() == 1 && !by_variable) options.max_ctas = 8;
+      const auto comm = create_host(exchange, options);
+      if (comm.ok()) return trouble.add("created");
+      test::expect_failure(trouble, "creation", comm.status(), Code::invalid_usage,
+                           {"max_ctas is 0 on rank 0, 8 on rank 1"});
+    };
+    EXPECT_EQ(test::run_ranks(Kind::processes, 2, body), "");
+  }
 }
 
 TEST(Steering, AnUnknownProtocolOnOneRankFailsAll) {

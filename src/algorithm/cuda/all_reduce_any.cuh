@@ -28,25 +28,25 @@ __global__ void __launch_bounds__(kMaxThreads, 1) all_reduce_any(const __grid_co
                                                              input, output, args.first_slot, math);
     exec::wait_for_previous_kernel(work.addresses());
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, state, control, cta, args.collective);
+    protocol::Session session(region, coop, state, control, args.first_region + cta, args.collective);
     work.run(session, NoDelay{});
     session.close();
   } else if constexpr (protocol_kind == Protocol::ll128) {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, state, control, cta, args.collective);
+    protocol::Session session(region, coop, state, control, args.first_region + cta, args.collective);
     one_shot_ll128<Math, kMax>(session, share, input, output, NoDelay{}, math);
     session.close();
   } else if constexpr (protocol_kind == Protocol::sentinel) {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, state, control, cta, args.collective);
+    protocol::Session session(region, coop, state, control, args.first_region + cta, args.collective);
     one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, share, args.held, input, output, NoDelay{}, math);
     session.close();
   } else {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, state, control, cta, args.collective);
+    protocol::Session session(region, coop, state, control, args.first_region + cta, args.collective);
     one_shot_simple<Math, kMax, 1>(session, share, input, output, NoDelay{}, math);
     session.close();
   }
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   State& state = reinterpret_cast<State*>(args.states)[cta];
   exec::wait_for_previous_kernel();
   exec::allow_dependent_launch();
-  protocol::Session session(region, coop, state, control_of(args), cta, args.collective);
+  protocol::Session session(region, coop, state, control_of(args), args.first_region + cta, args.collective);
   if constexpr (protocol_kind == Protocol::ll) {
     two_shot<LlUnits, kMax>(session, share, input, output, NoDelay{}, math);
   } else {

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   State& state = reinterpret_cast<State*>(args.states)[cta];
   exec::wait_for_previous_kernel();
   exec::allow_dependent_launch();
-  protocol::Session session(region, coop, state, control_of(args), cta, args.collective);
+  protocol::Session session(region, coop, state, control_of(args), args.first_region + cta, args.collective);
   two_shot_atomic(session, {cta, exec::cta_count()}, input, output, NoDelay{},
                   LineSum<CudaSpace, T>{args.op == ReduceOp::avg});
   session.close();

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     // The kernel before may still be writing the input and the epoch, and reading what we are about to write.
     exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, *state, control, cta, args.collective);
+    protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
     // The first of a loop is not timed. With it out of the way, and far from the wrap, a loop has no branch
     // that it could do without.
     work.run(session, hooks);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   } else {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, *state, control, cta, args.collective);
+    protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
     const auto once = [&] {
       one_shot_simple<Math, kMax, kSimpleUnroll<kMax>>(session, share, input, output, hooks);
     };
@@ -171,13 +171,13 @@ __global__ void __launch_bounds__(kMaxThreads, kHeld == kAnyLength ? 1 : 2)
         region, coop.thread_rank(), coop.size(), share, input, output);
     exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, *state, control, cta, args.collective);
+    protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
     work.run(session);
     session.close();
   } else {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, *state, control, cta, args.collective);
+    protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
     if constexpr (kHeld == kWholeWarps) {
       constexpr int kAtOnce = kMax <= 2 ? 4 : 1;  // bounded by the registers
       one_shot_sentinel_whole<Math, Rewrite, kMax, kAtOnce>(session, share, args.held, input, output);
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   State& state = reinterpret_cast<State*>(args.states)[cta];
   exec::wait_for_previous_kernel();
   exec::allow_dependent_launch();
-  protocol::Session session(region, coop, state, control_of(args), cta, args.collective);
+  protocol::Session session(region, coop, state, control_of(args), args.first_region + cta, args.collective);
   one_shot_ll128<Math, kMax>(session, {cta, exec::cta_count()}, input, output, NoDelay{});
   session.close();
 }
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   State& state = reinterpret_cast<State*>(args.states)[cta];
   exec::wait_for_previous_kernel();
   exec::allow_dependent_launch();
-  protocol::Session session(region, coop, state, control_of(args), cta, args.collective);
+  protocol::Session session(region, coop, state, control_of(args), args.first_region + cta, args.collective);
   two_shot<SentinelUnits<SentinelCell<T>>, kMax>(session, {cta, exec::cta_count()}, input, output, NoDelay{},
                                                  PackMath<CudaSpace, T, op>{});
   session.close();

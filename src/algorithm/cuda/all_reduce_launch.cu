@@ -1,5 +1,6 @@
 #include "algorithm/cuda/all_reduce_kernels.cuh"
 #include "algorithm/cuda/enqueue.hpp"
+#include "algorithm/fit.hpp"
 
 namespace nearlight::algorithm::cuda {
 
@@ -66,25 +67,16 @@ constexpr unsigned kPinnedCtas = 1024;
 Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t stream) {
   AllReduceArgs args = given;
   args.held = shape.threads * shape.held;
+  args.first_region = shape.first_region;
+  args.regions += shape.first_region * args.region_bytes;
+  args.states += shape.first_region;
   const Variant variant = shape.loop ? Variant::loop : shape.delayed ? Variant::delayed : Variant::once;
-  const std::uint64_t bytes = args.count * size_of(shape.type);
-  const std::uint64_t places =
-      reinterpret_cast<std::uintptr_t>(args.send) | reinterpret_cast<std::uintptr_t>(args.recv);
-  const std::size_t unit = shape.protocol == Protocol::sentinel ? sizeof(exec::Vec) : sizeof(exec::Pack);
-  const std::uint64_t units = bytes / unit;  // a thread takes one
-  // The fast kernel has no idle CTA and no idle thread: those of the last warp double its last pack, and
-  // there is no warp after it. With several packets held no thread is without one of them.
-  const std::uint64_t before_last_cta = std::uint64_t{shape.grid - 1} * shape.threads;
-  const bool none_idle = units > before_last_cta && units - before_last_cta <= shape.threads &&
-                         units - before_last_cta > shape.threads - 32;
-  const bool has_places = shape.protocol != Protocol::sentinel || shape.threads * shape.held <= args.packets;
-  const bool all_full = units == std::uint64_t{shape.grid} * shape.threads * shape.held;
-  const bool wide = shape.threads == kMaxThreads;
-  const bool fits = (bytes | places) % unit == 0;
-  const bool fast = has_places && fits && (shape.held == 1 ? none_idle : all_full && wide);
-  const bool whole = wide && fits && units % 32 == 0 && args.packets % 32 == 0;
-  const Kernel kernel = pick_kernel(
-      shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fast, variant, shape.algorithm, whole});
+  const Cut cut{shape.type, shape.op,      shape.algorithm, shape.protocol, args.count * size_of(shape.type),
+                shape.grid, shape.threads, shape.held,      args.packets};
+  const Fit fit =
+      fit_of(cut, reinterpret_cast<std::uintptr_t>(args.send) | reinterpret_cast<std::uintptr_t>(args.recv));
+  const Kernel kernel = pick_kernel(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fit.fast,
+                                                 variant, shape.algorithm, fit.whole});
   if (kernel == nullptr) {
     return failure(Code::invalid_argument, "no kernel for %s %s, %s, %s, %u packs a thread, %d ranks%s",
                    name_of(shape.type), name_of(shape.op), name_of(shape.algorithm), name_of(shape.protocol),
@@ -93,25 +85,17 @@ Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t
                    : shape.loop  ? ", in a loop"
                                  : "");
   }
-  // With many CTAs those of the kernel of any message, which have more registers, get fewer threads, so that
-  // two fit an SM as two of the others do.
-  const bool few_registers =
-      shape.op == ReduceOp::sum && has_own_code(shape.type, shape.op) && (fast || whole);
-  const bool cut_by_span = shape.protocol == Protocol::sentinel && shape.algorithm == Algorithm::one_shot;
-  const std::uint32_t most =
-      cut_by_span && !few_registers && shape.grid > kFewCtas ? kSharedSmThreads : kMaxThreads;
-  const unsigned threads = shape.threads < most ? shape.threads : most;
-  return enqueue(kernel, args, shape.pinned ? kPinnedCtas : shape.grid, threads, stream);
+  return enqueue(kernel, args, shape.pinned ? kPinnedCtas : shape.grid, threads_that_run(cut, fit), stream);
 }
 
-Status launch_alone(const AllReduceArgs& args, DataType type, cudaStream_t stream) {
+Status launch_alone(const AllReduceArgs& args, DataType type, std::uint32_t max_ctas, cudaStream_t stream) {
   const Kernel kernel =
       pick_kernel(type, {ReduceOp::premul_sum, 1, Protocol::simple, 0, false, Variant::once});
   if (kernel == nullptr) return failure(Code::invalid_argument, "no kernel for one rank's %s", name_of(type));
-  constexpr std::uint64_t kMostCtas = 256;
+  const std::uint64_t most_ctas = max_ctas != 0 && max_ctas < 256 ? max_ctas : 256;
   const std::uint64_t per_cta = kMaxThreads * (sizeof(exec::Vec) / size_of(type));
   const std::uint64_t ctas = (args.count + per_cta - 1) / per_cta;
-  return enqueue(kernel, args, static_cast<unsigned>(ctas < kMostCtas ? ctas : kMostCtas), kMaxThreads,
+  return enqueue(kernel, args, static_cast<unsigned>(ctas < most_ctas ? ctas : most_ctas), kMaxThreads,
                  stream);
 }
 
