@@ -81,6 +81,7 @@ int info_command(const InfoOptions& options) {
                 backend.why.c_str());
   }
   print_gpus(facts);
+  std::printf("\nlines      %s\n", facts.lines.c_str());
   if (facts.nccl_path.empty()) {
     std::printf("\nNCCL       none: %s\n", facts.nccl_problem.c_str());
   } else {

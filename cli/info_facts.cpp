@@ -9,6 +9,7 @@
 #include "base/variables.hpp"
 #include "bootstrap/job.hpp"
 #include "cli/bench/options.hpp"
+#include "cli/line_look.hpp"
 #include "cli/machine.hpp"
 #include "cli/peers/mpi_launch.hpp"
 #include "cli/peers/nccl_look.hpp"
@@ -134,6 +135,7 @@ InfoFacts gather_info() {
   facts.cpu = cpu_name();
   look_at_job(facts);
   facts.gpus = probe::gpu_facts();
+  facts.lines = look_at_lines(facts.gpus);
   const peers::NcclLook nccl = peers::look_at_nccl();
   facts.nccl_headers = nccl.headers;
   facts.nccl_path = nccl.path;

@@ -39,6 +39,7 @@ struct InfoFacts {
   std::string place_problem;  // "": none; else why it cannot be told
   std::vector<BackendFact> backends;
   probe::GpuFacts gpus;
+  std::string lines;  // whether lines of 128 bytes arrive whole between GPUs, so that ll128 may be chosen
   std::string nccl_path, nccl_version;  // "": none would be used
   std::string nccl_faults;              // of this version, which hand-over avoids; "" for none known
   std::string nccl_problem;             // why none, or why it is refused

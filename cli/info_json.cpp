@@ -66,6 +66,7 @@ std::string info_json(const InfoFacts& facts) {
   json["cuda"] = or_null(facts.gpus.cuda);
   json["gpus"] = gpus_json(facts.gpus);
   json["gpu_problem"] = or_null(facts.gpus.problem);
+  json["lines"] = facts.lines;
   json["nccl"] = {{"path", or_null(facts.nccl_path)},
                   {"version", or_null(facts.nccl_version)},
                   {"faults", or_null(facts.nccl_faults)},

@@ -44,10 +44,13 @@ class NearlightContender final : public Contender {
                   static_cast<int>(route.grid), route.reason, forced(route)};
   }
 
-  // Of the last operation: what was handed to NCCL is rounded as NCCL does.
+  // Of the last operation: what was handed to NCCL is rounded as NCCL does, and what adds in the order of
+  // arrival rounds to the type at every rank.
   int roundings() const override {
     const auto route = communicator_->explain_all_reduce(last_.count, last_.type, last_.op.op, options_);
-    return route.ok() && route->algorithm == route::Algorithm::nccl ? communicator_->nranks() : 1;
+    const bool rounds = route.ok() && (route->algorithm == route::Algorithm::nccl ||
+                                       route->algorithm == route::Algorithm::two_shot_atomic);
+    return rounds ? communicator_->nranks() : 1;
   }
 
   Status run_loop(const Operation& operation, std::uint32_t chain, std::span<double> us,

@@ -160,10 +160,24 @@ std::vector<Forced> forced_of(const BenchOptions& options) {
   return forced;
 }
 
+runtime::Options with_forced(runtime::Options options, const BenchOptions& asked) {
+  const auto& algorithms = asked.algorithms;
+  const auto& protocols = asked.protocols;
+  const bool atomic = std::find(algorithms.begin(), algorithms.end(),
+                                algorithm::Algorithm::two_shot_atomic) != algorithms.end();
+  if (atomic) options.deterministic = false;
+  if (atomic ||
+      std::find(protocols.begin(), protocols.end(), algorithm::Protocol::ll128) != protocols.end()) {
+    options.lines = kForcedLines;
+  }
+  return options;
+}
+
 runtime::Options with_scratch(runtime::Options options, std::size_t bytes) {
   options.slots = static_cast<std::uint32_t>(bytes / 8);
   options.packets = static_cast<std::uint32_t>(bytes / 16);
   options.chunk_bytes = static_cast<std::uint32_t>(bytes);
+  if (options.lines != 0) options.lines = static_cast<std::uint32_t>((bytes + 479) / 480 * 4);
   return options;
 }
 
@@ -212,9 +226,11 @@ Status validate(const BenchOptions& options) {
   if (options.mode == cli::Mode::kernel) {
     if (!options.against.empty())
       return bad("--against: no peer has operations inside a kernel (--mode kernel)");
-    if (std::find(options.protocols.begin(), options.protocols.end(), algorithm::Protocol::sentinel) !=
-        options.protocols.end()) {
-      return bad("--mode kernel: the sentinel has no operations inside a kernel");
+    for (const auto protocol : {algorithm::Protocol::sentinel, algorithm::Protocol::ll128}) {
+      const auto& asked = options.protocols;
+      if (std::find(asked.begin(), asked.end(), protocol) == asked.end()) continue;
+      return failure(Code::invalid_argument, "--mode kernel: %s has no operations inside a kernel",
+                     name_of(protocol));
     }
     if (const DataType type = options.type.value_or(DataType::f32);
         !algorithm::has_own_code(type, options.op)) {

@@ -107,6 +107,10 @@ std::vector<Forced> forced_of(const BenchOptions& options);
 // Room for `bytes` of payload of each other rank in a region and bank, for every protocol alike: what a CTA
 // (on a CPU: a rank) takes in before a round ends. A multiple of kScratchStep from kScratchStep to
 // kMaxScratch; 0: the communicator's default, which differs by protocol.
+// Lines of LL128 a region where it is asked for.
+inline constexpr std::uint32_t kForcedLines = 256;
+// With what the algorithms and protocols that are asked for need of a communicator.
+runtime::Options with_forced(runtime::Options options, const BenchOptions& asked);
 runtime::Options with_scratch(runtime::Options options, std::size_t bytes);
 inline constexpr std::size_t kScratchStep = 512;  // whole warps of 16-byte packets
 inline constexpr std::size_t kMaxScratch = std::size_t{8} << 20;

@@ -109,6 +109,7 @@ Result<int> bench_host_rank(Exchange& exchange, const BenchOptions& options, Set
   NL_TRY_ASSIGN(job.cases, cases_of(options));
   job.plan = plan_of(options, Backend::host);
   job.comm.timeout = std::chrono::milliseconds(options.timeout_ms);
+  job.comm = with_forced(job.comm, options);
   if (!options.algorithms.empty()) job.call.algorithm = options.algorithms[0];
   if (!options.protocols.empty()) job.call.protocol = options.protocols[0];
   job.scratch = options.scratch;

@@ -145,12 +145,17 @@ typedef struct {
   uint32_t slots;            /* LL slots (8 bytes of payload) a region, a multiple of 32, at most 2^20 */
   uint32_t chunk_bytes;      /* bytes of a chunk of the simple protocol, a multiple of 16, at most 64 MiB */
   uint32_t packets;          /* packets (16 bytes of payload) of the sentinel a region, at most 2^20 */
-  uint32_t max_ctas; /* the most CTAs that a call takes of a GPU, at most `regions` where both are given
-                        [NEARLIGHT_MAX_CTAS, else as many as regions] */
+  uint32_t max_ctas;     /* the most CTAs that a call takes of a GPU, at most `regions` where both are given
+                            [NEARLIGHT_MAX_CTAS, else as many as regions] */
+  int32_t deterministic; /* 1: results are the same from run to run, -1: sums and averages may be added in
+                            the order of arrival where that is faster (all ranks still have the same bits)
+                            [NEARLIGHT_DETERMINISTIC, else 1] */
+  uint32_t lines;        /* 128-byte lines (120 bytes of payload) of LL128 a region, a multiple of 4, at
+                            most 2^17 [GPU ranks: none where lines would not be used] */
 } nearlightConfig_t;
 
 #define NEARLIGHT_CONFIG_INITIALIZER \
-  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* All CPU ranks of a group in this process: comms[i] becomes rank i of `nranks` (1 to 8). Each is then used
  * by a thread of its own. Any thread; waits at most config->create_timeout_ms. `config` may be NULL.
@@ -301,9 +306,9 @@ NEARLIGHT_API nearlightResult_t nearlightRedOpDestroy(nearlightRedOp_t op, nearl
 /* ---- collectives ------------------------------------------------------------------------------------ */
 
 /* recv[i] = op over all ranks of send[i], for i < count, elements of `type`; bitwise the same on all ranks
- * and from run to run (a call that is handed to the attached NCCL: as NCCL computes it). In place when send
- * == recv, otherwise the two must not overlap. Addresses are aligned to the element; any count, with 0
- * nothing happens.
+ * and, unless the configuration's `deterministic` is -1, from run to run (a call that is handed to the
+ * attached NCCL: as NCCL computes it). In place when send == recv, otherwise the two must not overlap.
+ * Addresses are aligned to the element; any count, with 0 nothing happens.
  *
  * GPU ranks: the operation is enqueued on `stream` (a cudaStream_t; NULL: the device's default stream), can
  * be captured into a CUDA graph, and allocates nothing. The buffers are memory of the rank's GPU, managed or

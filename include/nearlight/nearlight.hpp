@@ -92,6 +92,8 @@ struct Config {
   std::chrono::milliseconds create_timeout{0};  // of creation
   std::optional<bool> check;                    // check mode
   std::uint32_t regions = 0, slots = 0, chunk_bytes = 0, packets = 0, max_ctas = 0;
+  std::optional<bool> deterministic;  // the same results from run to run
+  std::uint32_t lines = 0;
 
   nearlightConfig_t to_c() const {
     nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
@@ -103,6 +105,8 @@ struct Config {
     config.chunk_bytes = chunk_bytes;
     config.packets = packets;
     config.max_ctas = max_ctas;
+    config.deterministic = deterministic ? (*deterministic ? 1 : -1) : 0;
+    config.lines = lines;
     return config;
   }
 };

@@ -28,6 +28,7 @@ struct Fit {
 // `places`: the addresses of the two buffers, or-ed; 0: aligned to whatever. They are one rank's own: a rank
 // may take another kernel than the others, for what it does to its own buffers.
 constexpr Fit fit_of(const Cut& cut, std::uint64_t places) {
+  if (cut.protocol == Protocol::ll128) return {false, false};              // one kernel, of any message
   const std::uint64_t unit = cut.protocol == Protocol::sentinel ? 16 : 8;  // bytes; a thread takes one
   const std::uint64_t units = cut.bytes / unit;
   // The fast kernel has no idle CTA and no idle thread: those of the last warp double its last pack, and

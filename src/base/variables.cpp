@@ -125,6 +125,8 @@ std::vector<Row> all() {
       {kCalibrate.name, "0 or 1", kCalibrate.unset ? "1" : "0", kCalibrate.meaning, Reader::library},
       {kCheck.name, "0 or 1", kCheck.unset ? "1" : "0", kCheck.meaning, Reader::library},
       row_of(kDebug),
+      {kDeterministic.name, "0 or 1", kDeterministic.unset ? "1" : "0", kDeterministic.meaning,
+       Reader::library},
       row_of(kForcePath),
       row_of(kKey),
       row_of(kMaxCtas),

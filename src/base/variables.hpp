@@ -58,12 +58,21 @@ inline constexpr Switch kCheck{
 inline constexpr Text kDebug{"NEARLIGHT_DEBUG", "route", "nothing",
                              "What to tell on stderr. route: the route of calls and why, by rank 0, once for "
                              "each type, operator and power of two of the bytes."};
-inline constexpr Text kForcePath{"NEARLIGHT_FORCE_PATH", "ll, simple, sentinel, two_shot or nccl",
-                                 "the route chooses",
-                                 "The path of all calls that can take it: one-shot by a protocol (sentinel: "
-                                 "not integers), two-shot (what is cut into parts for all ranks), or nccl "
-                                 "(handed to the attached NCCL communicator; without one no communicator is "
-                                 "made), whatever is faster. The same on all ranks."};
+inline constexpr Switch kDeterministic{
+    "NEARLIGHT_DETERMINISTIC", true,
+    "Whether results must be the same from run to run, for communicators whose configuration does not say. "
+    "0: sums and averages may be added in the order of arrival (two_shot_atomic) where that is faster; all "
+    "ranks still have the same bits. The same on all ranks."};
+inline constexpr Text kForcePath{
+    "NEARLIGHT_FORCE_PATH", "ll, simple, sentinel, ll128, two_shot, two_shot_atomic or nccl",
+    "the route chooses",
+    "The path of all calls that can take it: one-shot by a protocol (sentinel: "
+    "not integers), two_shot (what is cut into parts for all ranks), "
+    "two_shot_atomic (the same for what can be added line by line; needs "
+    "NEARLIGHT_DETERMINISTIC=0) or nccl (handed to the attached NCCL communicator; without one no "
+    "communicator is made), whatever is faster. ll128 and two_shot_atomic "
+    "are taken by GPUs only where lines are known to arrive whole. The "
+    "same on all ranks."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",
                            "The key by which processes of this host that are one group find each other, "

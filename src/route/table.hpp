@@ -27,6 +27,8 @@ struct Table {
   std::uint64_t sentinel_limit_bytes = 0;  // to the first of this and one round
   // Likewise, where code takes its operator at run time.
   std::uint64_t sentinel_any_first_bytes = 0, sentinel_any_limit_bytes = 0;
+  // LL128, for types without a sentinel, where lines arrive whole.
+  std::uint64_t ll128_first_bytes = 0, ll128_limit_bytes = 0;
   // What a rank sends less by two-shot must be more than this: what the second way costs.
   std::uint64_t two_shot_gain_bytes = 0;
   // Handed to NCCL, where one is attached, from here on. 0: never.
@@ -49,6 +51,7 @@ inline constexpr Table kH200Table{.ll_limit_bytes = 512 * 1024,
                                   .sentinel_limit_bytes = 8 * 1024 * 1024,
                                   .sentinel_any_first_bytes = 16 * 1024,
                                   .sentinel_any_limit_bytes = 2 * 1024 * 1024,
+                                  // LL128 is not taken by itself before it has been measured (0: never).
                                   // 0.85 us at 340 GB/s, both measured between two GPUs. Where the two
                                   // meet has not been measured, for want of more GPUs.
                                   .two_shot_gain_bytes = 288 * 1024,
@@ -78,6 +81,12 @@ std::uint32_t regions_of(int sms, int ranks_per_gpu);
 
 // Packets of a region (a multiple of 512), so that what the table gives to the sentinel goes in one round.
 std::uint32_t packets_for(const Table& table, int nranks, std::uint32_t regions);
+
+// Lines of LL128 of a region (a multiple of 4), so that what the table gives to it goes in one round, and not
+// less than the two-shot that adds has use for.
+std::uint32_t lines_for(const Table& table, int nranks, std::uint32_t regions);
+// Of a region, at most.
+inline constexpr std::uint32_t kMostLines = 1u << 17;
 
 // One number of a table, by name.
 using TableNumber = std::uint64_t Table::*;

@@ -16,7 +16,16 @@ Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions&
     if (route.algorithm == route::Algorithm::two_shot) route.reason = "the caller asked for this algorithm";
     return route;
   }
-  // Any other than the two-shot, or the hand-over, that the facts alone might choose.
+  if (options.algorithm == route::Algorithm::two_shot_atomic && facts.nranks > 1) {
+    if (!algorithm::go_together(*options.algorithm, options.protocol.value_or(route::Protocol::ll128))) {
+      return failure(Code::invalid_argument, "protocol: %s goes with ll128, not with %s",
+                     name_of(*options.algorithm), name_of(*options.protocol));
+    }
+    NL_TRY_ASSIGN(route::Route route, route::forced_two_shot_atomic(facts));
+    if (route.algorithm == *options.algorithm) route.reason = "the caller asked for this algorithm";
+    return route;
+  }
+  // Any other than the two-shots, or the hand-over, that the facts alone might choose.
   route::Facts rest = options.algorithm || options.protocol ? route::without_nccl(facts) : facts;
   if (options.algorithm) rest.two_shot = false;
   route::Route route = route::all_reduce(rest);

@@ -29,6 +29,9 @@ Result<std::chrono::nanoseconds> effective_timeout(const Options& options);
 // Options::check, else NEARLIGHT_CHECK, else false.
 Result<bool> effective_check(const Options& options);
 
+// Options::deterministic, else NEARLIGHT_DETERMINISTIC, else true.
+Result<bool> effective_deterministic(const Options& options);
+
 // Options::calibrate, else NEARLIGHT_CALIBRATE, else false.
 Result<bool> effective_calibrate(const Options& options);
 
@@ -40,6 +43,7 @@ Result<std::uint32_t> effective_max_ctas(const Options& options);
 struct Settings {
   std::chrono::nanoseconds timeout{};
   bool check = false;
+  bool deterministic = true;
   bool calibrate = false;
   std::uint32_t max_ctas = 0;
   Steering steering;

@@ -45,6 +45,15 @@ struct Options {
   // Calls by NCCL, whose CTAs are its own affair, are not handed over then. 0: NEARLIGHT_MAX_CTAS, else as
   // many as there are regions. GPU only: a CPU rank is one thread.
   std::uint32_t max_ctas = 0;
+  // Lines of LL128 (120 bytes of payload each) a region, bank and rank, and as many that are added to where
+  // `deterministic` is false; a multiple of 4. 0: by default, which on GPUs is none where lines would not be
+  // chosen.
+  std::uint32_t lines = 0;
+  // Whether results must be the same from run to run. False: the two-shot that adds may be chosen; all ranks
+  // still have the same bits. Unset: NEARLIGHT_DETERMINISTIC, else true.
+  std::optional<bool> deterministic;
+  // Test hook: the test of lines runs with every group of 8 threads on its own, which tears some.
+  bool tear_lines = false;
   // Test hook: the epoch every region starts after (wrap tests).
   std::uint32_t initial_epoch = 0;
   // Test hook: bytes left free in front of the regions, to place the slots elsewhere in the heap.
@@ -94,12 +103,12 @@ class Communicator {
   // The heap's kind: "shm", "cuda_vmm", "nccl_window".
   virtual const char* memory() const = 0;
 
-  // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and from
-  // run to run (handed to NCCL: as NCCL computes it). In place when send == recv; otherwise they must not
-  // overlap. Addresses aligned to the element. A pre-multiplied sum takes each rank's own factor
-  // (Reduction::premul_sum). What is rounded where and what NaNs, zeros and overflows do:
-  // docs/concepts/numerics.md. Any count; with 0 nothing happens (and the pointers may be null). GPU:
-  // enqueued on `stream`, may be captured into a CUDA graph, allocates nothing. Operations of one
+  // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and (unless
+  // Options::deterministic is false) from run to run (handed to NCCL: as NCCL computes it). In place when
+  // send == recv; otherwise they must not overlap. Addresses aligned to the element. A pre-multiplied sum
+  // takes each rank's own factor (Reduction::premul_sum). What is rounded where and what NaNs, zeros and
+  // overflows do: docs/concepts/numerics.md. Any count; with 0 nothing happens (and the pointers may be
+  // null). GPU: enqueued on `stream`, may be captured into a CUDA graph, allocates nothing. Operations of one
   // communicator must be ordered: one stream, or streams joined by events. Errors: invalid_argument (names
   // the argument; nothing was written), invalid_usage (check mode: the ranks called different things, nothing
   // was written anywhere), the recorded fault once the communicator has failed.
@@ -123,6 +132,9 @@ class Communicator {
   // Ends every wait of this rank, now and later; the communicator has then failed with Code::aborted. Any
   // thread.
   virtual void abort() = 0;
+
+  // Whether lines of 128 bytes arrive whole between the ranks, as far as it was looked at. The same on all.
+  virtual probe::LineReport lines() const = 0;
 
   // For tests and reports: of each region, the epoch that its last call had. Equal on all ranks once they
   // have made the same calls. On GPUs it waits for the device, and calls must not run meanwhile.

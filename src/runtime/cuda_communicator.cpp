@@ -10,6 +10,8 @@
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
 #include "base/fault_point.hpp"
+#include "base/log.hpp"
+#include "probe/line_test.hpp"
 #include "runtime/calibration.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
@@ -29,7 +31,7 @@ struct Place {
 };
 
 struct Sizes {
-  std::uint32_t regions, slots, chunk_bytes, packets;
+  std::uint32_t regions, slots, chunk_bytes, packets, lines;
 };
 
 Result<Place> look_at(int device) {
@@ -87,11 +89,12 @@ int oldest_of(const std::vector<Place>& places) {
 }
 
 // Sizes that the caller did not give, the same on all ranks because they follow from what all ranks know.
+// `wants_lines`: whether LL128 may be chosen, or is asked for.
 Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu,
-                   const route::Table& table, std::uint32_t max_ctas) {
+                   const route::Table& table, bool wants_lines, std::uint32_t max_ctas) {
   int sms = places[0].sms;
   for (const Place& place : places) sms = std::min(sms, place.sms);
-  Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets};
+  Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets, options.lines};
   if (sizes.regions == 0) {
     sizes.regions = route::regions_of(sms, per_gpu);
     // What no CTA would use is no use to anybody, and the packets then do for the CTAs that there are.
@@ -100,8 +103,30 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
   const auto nranks = static_cast<std::uint32_t>(places.size());
   if (sizes.slots == 0) sizes.slots = algorithm::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
   if (sizes.packets == 0) sizes.packets = route::packets_for(table, static_cast<int>(nranks), sizes.regions);
+  if (sizes.lines == 0 && wants_lines)
+    sizes.lines = route::lines_for(table, static_cast<int>(nranks), sizes.regions);
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
+}
+
+// The worst of what lies between this rank's GPU and the others', and then between any two.
+Result<probe::PathType> worst_path(Exchange& exchange, const std::vector<Place>& places, int device,
+                                   Deadline deadline) {
+  probe::PathType worst = probe::PathType::nvl;
+  const auto rank = static_cast<std::size_t>(exchange.rank());
+  for (std::size_t other = 0; other < places.size(); ++other) {
+    if (other == rank) continue;
+    probe::PathFacts facts;
+    facts.same_gpu = same_gpu(places[rank], places[other]);
+    if (!facts.same_gpu) facts = probe::path_facts(device, places[other].uuid);
+    worst = std::max(worst, probe::path_of(facts));
+  }
+  NL_TRY_ASSIGN(const auto all, gather_values(exchange, worst, deadline));
+  return *std::max_element(all.begin(), all.end());
+}
+
+bool asks_for_lines(const route::Forced& forced) {
+  return forced.protocol == route::Protocol::ll128 || forced.algorithm == route::Algorithm::two_shot_atomic;
 }
 
 }  // namespace
@@ -128,7 +153,15 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   const Steering& steering = settings.value().steering;
   const route::Target target{true, common_gpu(places), nranks};
   const route::Table table = steering.table.value_or(route::shipped_table(target));
-  const Sizes sizes = choose_sizes(options, places, per_gpu, table, settings.value().max_ctas);
+  probe::LineReport lines;
+  if (nranks > 1) {
+    NL_TRY_ASSIGN(lines.path, worst_path(*exchange, places, device, deadline));
+  }
+  // Somebody must want them: the test takes its time, and lines their memory.
+  const bool wants_lines = options.lines != 0 || table.ll128_limit_bytes != 0 ||
+                           !settings.value().deterministic || asks_for_lines(steering.forced);
+  const bool may_use_lines = nranks > 1 && wants_lines && lines.path == probe::PathType::nvl;
+  const Sizes sizes = choose_sizes(options, places, per_gpu, table, may_use_lines, settings.value().max_ctas);
 
   const DeviceGuard guard(device);
   std::unique_ptr<CudaCommunicator> comm(new CudaCommunicator);
@@ -136,7 +169,11 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->device_ = device;
   comm->regions_ = sizes.regions;
   comm->max_ctas_ = settings.value().max_ctas;
-  comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets};
+  comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets, sizes.lines};
+  comm->deterministic_ = settings.value().deterministic;
+  comm->adds_lines_ = oldest_of(places) >= 90;
+  if (!comm->deterministic_ && comm->adds_lines_) comm->layout_.sums = comm->layout_.wide;
+  comm->lines_ = lines;
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
   comm->table_ = table;
@@ -155,6 +192,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     NL_TRY(fault_points::pass(fault_points::kCudaKernels));
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
+    if (may_use_lines) NL_TRY(probe::load_line_test());
     if (calibrates) NL_TRY(algorithm::cuda::preload_clock());
     NL_TRY(algorithm::cuda::preload_full_stop());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
@@ -162,22 +200,32 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     return {};
   };
   NL_TRY(agree(*exchange, prepare(), deadline));
-  const std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
+  std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
+  if (may_use_lines) bytes = std::max(bytes, options.heap_offset + probe::kLineTestBytes);
   auto heap = make_heap(context, *exchange, device, bytes, deadline);
   NL_TRY(heap.status().with_context(scratch_in_words(sizes.regions, comm->layout_)));
   comm->heap_ = std::move(*heap);
+  comm->exchange_ = std::move(exchange);
+  Exchange& group = *comm->exchange_;
   // Before any kernel of ours may be waiting.
-  if (nccl_version != 0 && nranks > 1 && (table.nccl_first_bytes != 0 || steering.forced.nccl))
-    NL_TRY(comm->fallback_->prepare(*exchange, table.nccl_first_bytes, deadline));
+  if (nccl_version != 0 && nranks > 1 &&
+      (table.nccl_first_bytes != 0 || steering.forced.algorithm == route::Algorithm::nccl)) {
+    NL_TRY(comm->fallback_->prepare(group, table.nccl_first_bytes, deadline));
+  }
+  NL_TRY(agree(group, fault_points::pass(fault_points::kCudaLines), deadline));
+  // First of what uses the scratch: it needs zeros, and leaves them.
+  if (may_use_lines) {
+    NL_TRY(comm->test_lines(options.tear_lines, places[static_cast<std::size_t>(comm->rank_)].sms, deadline));
+  }
   if (calibrates) {
-    NL_TRY(agree(*exchange, comm->empty_packets(), deadline));
-    NL_TRY_ASSIGN(comm->placement_, calibrate(*exchange, device, comm->args_of_region(Collective::all_reduce),
+    NL_TRY(agree(group, comm->empty_packets(), deadline));
+    NL_TRY_ASSIGN(comm->placement_, calibrate(group, device, comm->args_of_region(Collective::all_reduce),
                                               sizes.regions, deadline));
   }
   comm->route_log_.note(comm->placement_);
   Status ready = calibrates ? comm->clear_regions() : Status();
   if (ready.ok()) ready = comm->empty_packets();
-  const auto processes = exchange->processes();
+  const auto processes = group.processes();
   const auto is_other = [](pid_t process) { return process != ::getpid(); };
   if (std::any_of(processes.begin(), processes.end(), is_other)) {
     auto watch = PeerWatch::start(processes, comm->rank_, [raw = comm.get()](int peer, pid_t pid) {
@@ -189,9 +237,41 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   }
   // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
   // rest.
-  NL_TRY(agree(*exchange, ready, deadline));
-  comm->exchange_ = std::move(exchange);
+  NL_TRY(agree(group, ready, deadline));
   return std::unique_ptr<Communicator>(std::move(comm));
+}
+
+Status CudaCommunicator::test_lines(bool apart, int sms, Deadline deadline) {
+  const int ranks = nranks();
+  const memory::HeapView& heap = heap_->view();
+  probe::LineTest test;
+  test.mine = heap.part(rank_) + heap_offset_;
+  test.next = heap.part((rank_ + 1) % ranks) + heap_offset_;
+  test.previous = heap.part((rank_ + ranks - 1) % ranks) + heap_offset_;
+  test.sms = sms;
+  test.adds = !deterministic_ && adds_lines_;
+  test.apart = apart;
+  const auto outcome = probe::run_line_test(test);
+  // From here on nobody's neighbour writes to it any more.
+  NL_TRY(agree(*exchange_, outcome.status(), deadline));
+  NL_TRY_ASSIGN(const auto all, gather_values(*exchange_, outcome.value(), deadline));
+  const auto judge = [&all](probe::LineCounts probe::LineTestResult::*of, probe::LineCounts& total) {
+    total = all[0].*of;
+    for (const probe::LineTestResult& one : all) {
+      total.lines = std::min(total.lines, (one.*of).lines);
+      total.torn = std::max(total.torn, (one.*of).torn);
+      total.missing = std::max(total.missing, (one.*of).missing);
+    }
+    return probe::verdict_of(total, 2 * probe::kTestLines);
+  };
+  lines_.stores = judge(&probe::LineTestResult::stores, lines_.of_stores);
+  if (test.adds) lines_.adds = judge(&probe::LineTestResult::adds, lines_.of_adds);
+  const auto clear = [&test]() -> Status {
+    NL_TRY_CUDA(cudaMemset(test.mine, 0, probe::kLineTestBytes));
+    NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+    return {};
+  };
+  return agree(*exchange_, clear(), deadline);
 }
 
 char* CudaCommunicator::own_regions() const {
@@ -223,8 +303,24 @@ CudaCommunicator::~CudaCommunicator() {
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {true,          nranks(),        count, type,    op,      regions_,  layout_.slots,
-          layout_.cells, layout_.packets, true,  &table_, forced_, max_ctas_, nccl_};
+  return {.gpu = true,
+          .nranks = nranks(),
+          .count = count,
+          .type = type,
+          .op = op,
+          .regions = regions_,
+          .slots = layout_.slots,
+          .cells = layout_.cells,
+          .packets = layout_.packets,
+          .table = &table_,
+          .forced = forced_,
+          .max_ctas = max_ctas_,
+          .nccl = nccl_,
+          .lines = layout_.wide,
+          .sums = layout_.sums,
+          .adds_lines = adds_lines_,
+          .deterministic = deterministic_,
+          .whole = lines_};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -237,12 +333,13 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
   if (options.packet_fault != 0) return failure(Code::unsupported, "packet_fault: CPU ranks only");
   if (nranks() == 1) return route::all_reduce(facts);
   if (in_a_loop || options.delay_point != 0) {
-    // There are no such kernels of the sentinel: another protocol is chosen, and a forced one is refused.
-    if (options.protocol == route::Protocol::sentinel) {
-      return failure(Code::unsupported, "protocol: no kernels of the sentinel %s",
+    // There are no such kernels of the sentinel and of LL128: another protocol is chosen, and a forced one is
+    // refused.
+    if (options.protocol == route::Protocol::sentinel || options.protocol == route::Protocol::ll128) {
+      return failure(Code::unsupported, "protocol: no kernels of %s %s", name_of(*options.protocol),
                      in_a_loop ? "with a loop of operations" : "with delays");
     }
-    facts.packets = 0;
+    facts.packets = facts.lines = facts.sums = 0;
     facts.two_shot = false;
   }
   const bool own = in_a_loop || options.delay_point != 0 || options.grid != 0 || options.threads != 0 ||
@@ -329,6 +426,8 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of_region(Collective colle
   args.slots = layout_.slots;
   args.cells = layout_.cells;
   args.packets = layout_.packets;
+  args.wide = layout_.wide;
+  args.sums = layout_.sums;
   control_->name_in(args);
   args.timeout_ns = static_cast<std::uint64_t>(timeout_.count());
   args.collective = static_cast<std::uint32_t>(collective);

@@ -51,6 +51,7 @@ class CudaCommunicator final : public Communicator {
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
+  probe::LineReport lines() const override { return lines_; }
   Result<std::vector<std::uint32_t>> epochs() const override { return control_->epochs(regions_); }
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
   std::string placement() const override { return placement_.in_words(); }
@@ -75,6 +76,8 @@ class CudaCommunicator final : public Communicator {
   Status launched(Status outcome, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
+  // Sees whether lines arrive whole, where they would be used; collective. Leaves this rank's memory at zero.
+  Status test_lines(bool apart, int sms, Deadline deadline);
   // This rank's part of the scratch.
   char* own_regions() const;
   // Puts all of it to rest but the packets.
@@ -97,6 +100,9 @@ class CudaCommunicator final : public Communicator {
   std::chrono::nanoseconds timeout_{};
   CudaArguments arguments_;
   route::Table table_;
+  probe::LineReport lines_;  // the same on all ranks
+  bool adds_lines_ = false;  // likewise: all GPUs have the instruction
+  bool deterministic_ = true;
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH
   route::Placement placement_;
   RouteLog route_log_;

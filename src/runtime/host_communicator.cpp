@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint32_t kDefaultSlots = 1024;    // 8 KiB of payload a source
 constexpr std::uint32_t kDefaultPackets = 1024;  // 16 KiB of payload a source
+constexpr std::uint32_t kDefaultLines = 128;     // 15 KiB of payload a source
 constexpr std::uint32_t kDefaultChunkBytes = 64 * 1024;
 
 Status check_group(const Exchange& exchange) {
@@ -49,6 +50,7 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->exchange_ = &exchange;
   comm->timeout_ = settings->timeout;
   comm->check_ = settings->check;
+  comm->deterministic_ = settings->deterministic;
   comm->table_ = settings->steering.table.value_or(route::shipped_table(target));
   comm->forced_ = settings->steering.forced;
   comm->route_log_ = RouteLog(settings->steering.log && exchange.rank() == 0);
@@ -56,7 +58,9 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
-                   options.packets != 0 ? options.packets : kDefaultPackets};
+                   options.packets != 0 ? options.packets : kDefaultPackets,
+                   options.lines != 0 ? options.lines : kDefaultLines};
+  if (!settings->deterministic) comm->layout_.sums = comm->layout_.wide;
   comm->state_.epoch = options.initial_epoch;
   auto heap = memory::create_shm_heap(exchange, options.heap_offset + comm->layout_.region_bytes(), deadline);
   NL_TRY(heap.status().with_context(scratch_in_words(1, comm->layout_)));
@@ -82,8 +86,20 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
 }
 
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {false,         nranks(),      count,           type, op,      1,
-          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
+  return {.gpu = false,
+          .nranks = nranks(),
+          .count = count,
+          .type = type,
+          .op = op,
+          .regions = 1,
+          .slots = layout_.slots,
+          .cells = layout_.cells,
+          .packets = layout_.packets,
+          .table = &table_,
+          .forced = forced_,
+          .lines = layout_.wide,
+          .sums = layout_.sums,
+          .deterministic = deterministic_};
 }
 
 route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {

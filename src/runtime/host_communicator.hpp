@@ -35,6 +35,7 @@ class HostCommunicator final : public Communicator {
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
+  probe::LineReport lines() const override { return {}; }
   Result<std::vector<std::uint32_t>> epochs() const override {
     return std::vector<std::uint32_t>{state_.epoch};
   }
@@ -62,6 +63,7 @@ class HostCommunicator final : public Communicator {
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
   bool check_ = false;
+  bool deterministic_ = true;
   route::Table table_;
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH
   RouteLog route_log_;

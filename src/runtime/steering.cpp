@@ -10,22 +10,25 @@ namespace nearlight::runtime {
 
 namespace {
 
-constexpr std::uint64_t kTwoShotNumber = 1000, kNcclNumber = 1001;  // no protocol's
-const char* two_shot_name() { return algorithm::name_of(route::Algorithm::two_shot); }
-const char* nccl_name() { return algorithm::name_of(route::Algorithm::nccl); }
+constexpr std::uint64_t kFirstAlgorithm = 1000;  // no protocol's
+// What can be forced beside the protocols, which are one-shot's.
+constexpr route::Algorithm kForcible[] = {route::Algorithm::two_shot, route::Algorithm::two_shot_atomic,
+                                          route::Algorithm::nccl};
 
 Result<route::Forced> read_forced() {
   const auto text = variables::read(variables::kForcePath);
   if (!text) return route::Forced();
-  if (*text == two_shot_name()) return route::Forced{true, {}, false};
-  if (*text == nccl_name()) return route::Forced{false, {}, true};
+  for (const route::Algorithm algorithm : kForcible) {
+    if (*text == algorithm::name_of(algorithm)) return route::Forced{algorithm, {}};
+  }
   std::string known;
   for (const route::Protocol protocol : algorithm::kProtocols) {
-    if (*text == algorithm::name_of(protocol)) return route::Forced{false, protocol, false};
+    if (*text == algorithm::name_of(protocol)) return route::Forced{{}, protocol};
     known += std::string(algorithm::name_of(protocol)) + ", ";
   }
-  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s, %s", variables::kForcePath.name,
-                 text->c_str(), known.c_str(), two_shot_name(), nccl_name());
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s, %s, %s",
+                 variables::kForcePath.name, text->c_str(), known.c_str(), algorithm::name_of(kForcible[0]),
+                 algorithm::name_of(kForcible[1]), algorithm::name_of(kForcible[2]));
 }
 
 Result<bool> read_log() {
@@ -58,20 +61,19 @@ Result<Steering> read_steering(const route::Target& target, bool known) {
 }
 
 Status check_forced(const route::Forced& forced, bool attached) {
-  if (!forced.nccl || attached) return {};
+  if (forced.algorithm != route::Algorithm::nccl || attached) return {};
   return failure(Code::invalid_argument, "%s is \"%s\", but no NCCL communicator is attached to this one",
-                 variables::kForcePath.name, nccl_name());
+                 variables::kForcePath.name, algorithm::name_of(route::Algorithm::nccl));
 }
 
 std::uint64_t number_of(const route::Forced& forced) {
-  if (forced.nccl) return kNcclNumber;
-  if (forced.two_shot) return kTwoShotNumber;
+  if (forced.algorithm) return kFirstAlgorithm + static_cast<std::uint64_t>(*forced.algorithm);
   return forced.protocol ? 1 + static_cast<std::uint64_t>(*forced.protocol) : 0;
 }
 
 std::string forced_in_words(std::uint64_t number) {
-  if (number == kTwoShotNumber) return two_shot_name();
-  if (number == kNcclNumber) return nccl_name();
+  if (number >= kFirstAlgorithm)
+    return algorithm::name_of(static_cast<route::Algorithm>(number - kFirstAlgorithm));
   return number == 0 ? "not set" : algorithm::name_of(static_cast<route::Protocol>(number - 1));
 }
 

@@ -198,19 +198,26 @@ TEST(ApiArguments, Configuration) {
     c.regions = 16;
     c.max_ctas = 17;
   });
+  refused("config->deterministic", [](auto& c) { c.deterministic = 2; });
+  refused("config->deterministic", [](auto& c) { c.deterministic = -2; });
+  refused("lines", [](auto& c) { c.lines = 6; });
+  refused("lines", [](auto& c) { c.lines = (1u << 17) + 4; });
   EXPECT_EQ(comms[0], fake_handle(77));
   EXPECT_EQ(comms[1], fake_handle(78));
 }
 
-// A program that was built before there were packets.
+// Programs that were built before there were packets, and before there were lines.
 TEST(ApiArguments, AnEarlierConfiguration) {
-  nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
-  config.size = offsetof(nearlightConfig_t, packets);
-  config.packets = ~0u;  // what lies behind it is another thing's
-  config.max_ctas = ~0u;
-  nearlightComm_t comms[2] = {};
-  ASSERT_EQ(nearlightCommCreateHostGroup(comms, 2, &config), nearlightSuccess) << nearlightGetLastError();
-  for (const nearlightComm_t comm : comms) EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+  for (const std::size_t size :
+       {offsetof(nearlightConfig_t, packets), offsetof(nearlightConfig_t, deterministic)}) {
+    nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
+    config.size = size;
+    // What lies behind it is another thing's.
+    std::memset(reinterpret_cast<char*>(&config) + size, 0xff, sizeof config - size);
+    nearlightComm_t comms[2] = {};
+    ASSERT_EQ(nearlightCommCreateHostGroup(comms, 2, &config), nearlightSuccess) << nearlightGetLastError();
+    for (const nearlightComm_t comm : comms) EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+  }
 }
 
 TEST(ApiArguments, Explain) {

@@ -247,7 +247,7 @@ TEST(CudaCreation, EachFaultPointFailsBothRanksAndLeavesNothing) {
     const auto again = create_pair(false);
     EXPECT_TRUE(again[0].ok() && again[1].ok()) << "after " << point->name;
   }
-  EXPECT_EQ(points, 5);
+  EXPECT_EQ(points, 6);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "algorithm/cuda/all_reduce.hpp"
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/full_stop.hpp"
+#include "probe/line_test.hpp"
 
 namespace nearlight::test::fake_cuda {
 
@@ -273,3 +274,14 @@ Status preload() {
 }
 
 }  // namespace nearlight::algorithm::cuda
+
+// Between the devices lies nothing of which lines would be tested.
+namespace nearlight::probe {
+
+PathFacts path_facts(int, const char (&)[16]) { return {}; }
+Status load_line_test() { return failure(Code::internal_error, "not to be called"); }
+Result<LineTestResult> run_line_test(const LineTest&) {
+  return failure(Code::internal_error, "not to be called");
+}
+
+}  // namespace nearlight::probe

@@ -141,6 +141,36 @@ __global__ void __launch_bounds__(512) all_reduce_sentinel(const __grid_constant
   if constexpr (kHeld == 2 || kHeld == 0) __threadfence_system();  // right between rounds only
   if constexpr (kHeld == 4) flag(args.memory + 32);                // an acquire and a release too many
 }
+template <class T, ReduceOp op, int kMax>
+__global__ void __launch_bounds__(512) all_reduce_ll128(const __grid_constant__ AllReduceArgs args) {
+  constexpr bool good = op == ReduceOp::max;
+  wait();
+  let_next_in();
+  if constexpr (good || kMax != 2) __syncwarp();  // else each thread for itself
+  if constexpr (good || kMax != 4) {
+    line(args.memory);
+  } else {
+    narrow_line(args.memory);  // 8 bytes at a time
+  }
+  if constexpr (good && kMax == 4) acquiring_poll(args.memory);
+  if constexpr (!good && kMax == 8) __threadfence_system();
+}
+template __global__ void all_reduce_ll128<int, ReduceOp::sum, 2>(const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_ll128<int, ReduceOp::sum, 4>(const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_ll128<int, ReduceOp::sum, 8>(const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_ll128<int, ReduceOp::max, 2>(const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_ll128<int, ReduceOp::max, 4>(const __grid_constant__ AllReduceArgs);
+
+template <class T>
+__global__ void __launch_bounds__(512)
+    all_reduce_two_shot_atomic(const __grid_constant__ AllReduceArgs args) {
+  wait();
+  let_next_in();
+  __syncwarp();
+  line(args.memory);  // adds nothing
+}
+template __global__ void all_reduce_two_shot_atomic<float>(const __grid_constant__ AllReduceArgs);
+
 template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 0>(
     const __grid_constant__ AllReduceArgs);
 template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 1>(

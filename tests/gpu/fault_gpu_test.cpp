@@ -59,7 +59,7 @@ class FaultGpu : public testing::TestWithParam<Setup> {};
 TEST_P(FaultGpu, ARankThatNeverCalls) {
   Group bystander(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(bystander.ok());
-  for (const Protocol protocol : algorithm::kProtocols) {
+  for (const Protocol protocol : group.protocols()) {
     SCOPED_TRACE(algorithm::name_of(protocol));
     Group group(GetParam(), short_options(), kBufferBytes);
     ASSERT_TRUE(group.ok());
@@ -105,6 +105,8 @@ TEST_P(FaultGpu, ARankThatNeverCalls) {
         EXPECT_LT(fault->slot, kCount / 2);  // two floats a slot
       } else if (protocol == Protocol::sentinel) {
         EXPECT_LT(fault->slot, kCount / 4);  // four floats a packet
+      } else if (protocol == Protocol::ll128) {
+        EXPECT_LT(fault->slot, 4u);  // a warp's lines
       } else {
         EXPECT_EQ(fault->slot, 0u);  // the first chunk
       }
@@ -176,7 +178,7 @@ TEST_P(FaultGpu, AReplayedGraphRunsThrough) {
 TEST_P(FaultGpu, AbortEndsAWait) {
   runtime::Options options = test_options();
   options.timeout = seconds(60);
-  for (const Protocol protocol : algorithm::kProtocols) {
+  for (const Protocol protocol : group.protocols()) {
     Group group(GetParam(), options, kBufferBytes);
     ASSERT_TRUE(group.ok());
     group.run([&](Rank& rank) {

@@ -62,7 +62,7 @@ TEST(FewSmsGpuTwoGpus, CallsFitWhatIsLeft) {
   ASSERT_TRUE(group.ok());
   constexpr std::uint64_t kCounts[] = {4, 1000, 100'000, 2'000'000};
   std::uint32_t checks = 0;
-  for (const Protocol protocol : algorithm::kProtocols) {
+  for (const Protocol protocol : group.protocols()) {
     for (const std::uint64_t count : kCounts) {
       CallOptions how;
       how.protocol = protocol;

@@ -48,7 +48,7 @@ TEST_P(InterleaveGpu, GraphsAndSingleCallsByChance) {
     });
     const Graph second(rank, [&]() -> Status {
       std::uint32_t id = 10;
-      for (const Protocol protocol : algorithm::kProtocols) {
+      for (const Protocol protocol : group.protocols()) {
         CallOptions options;
         options.protocol = protocol;
         NL_TRY(small(1000 * id, 40'000, id, rank.counter, options));
@@ -84,7 +84,7 @@ TEST_P(InterleaveGpu, GraphsAndSingleCallsByChance) {
   for (int step = 0; step < steps; ++step) {
     const std::uint32_t choice = random(step, 1, 16);
     checks += choice >= 3 && choice <= 5   ? std::uint64_t{std::size(kSmall)} * times_of(step)
-              : choice == 1 || choice == 2 ? std::size(algorithm::kProtocols)
+              : choice == 1 || choice == 2 ? std::size(group.protocols())
                                            : 1;
   }
   group.expect_clean(checks, [](std::uint32_t id) { return "case " + std::to_string(id); });

@@ -69,6 +69,8 @@ class Group {
   Rank& operator[](int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   int nranks() const { return static_cast<int>(ranks_.size()); }
   std::vector<Rank>& ranks() { return ranks_; }
+  // Those that may be asked for: LL128 only where lines were found to be whole.
+  const std::vector<route::Protocol>& protocols() const { return protocols_; }
 
   // Runs `body` for every rank in a thread of its own, its device current. Returns when all are done.
   void run(const std::function<void(Rank&)>& body);
@@ -87,6 +89,7 @@ class Group {
 
  private:
   std::vector<Rank> ranks_;
+  std::vector<route::Protocol> protocols_;
   std::unique_ptr<std::barrier<>> barrier_;
   bool ok_ = false;
 };

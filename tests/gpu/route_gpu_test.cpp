@@ -69,7 +69,7 @@ TEST_P(RouteGpu, TheTableFollowsTheGpusName) {
 }
 
 TEST_P(RouteGpu, AForcedProtocolCarriesAllThatItCan) {
-  for (const route::Protocol protocol : algorithm::kProtocols) {
+  for (const route::Protocol protocol : group.protocols()) {
     ::setenv(kForce, algorithm::name_of(protocol), 1);
     Group group(GetParam(), test_options(), kBufferBytes);
     ::unsetenv(kForce);

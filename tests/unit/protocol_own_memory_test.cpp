@@ -11,6 +11,7 @@
 #include <nearlight/detail/protocol/barrier.hpp>
 #include "algorithm/host/two_shot.hpp"
 #include "algorithm/one_shot.hpp"
+#include "algorithm/one_shot_ll128.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "exec/host_space.hpp"
 
@@ -77,6 +78,32 @@ struct WatchedSpace : exec::HostSpace {
     stores(&packet);
     Base::store_packet(packet, value);
   }
+  static Part load_part(const Wide& line, int part) {
+    loads(&line);
+    return Base::load_part(line, part);
+  }
+  static exec::Pack load_word(const Wide& line) {
+    loads(&line);
+    return Base::load_word(line);
+  }
+  static void store_part(Wide& line, int part, const Part& value) {
+    stores(&line);
+    Base::store_part(line, part, value);
+  }
+  // Nothing comes back from an add: to another rank's memory it is a store.
+  template <exec::Adds adds>
+  static void add_part(Wide& line, int part, const Part& value) {
+    stores(&line);
+    Base::add_part<adds>(line, part, value);
+  }
+  static void zero_part(Wide& line, int part) {
+    stores(&line);
+    Base::zero_part(line, part);
+  }
+  static void clear_word(Wide& line) {
+    stores(&line);
+    Base::clear_word(line);
+  }
   static exec::Vec load_cell(const Cell& cell) {
     loads(&cell);
     return Base::load_cell(cell);
@@ -99,7 +126,7 @@ struct Seen {
 // Runs work(session, rank) on every rank, `times` sessions after each other, and tells what all have touched.
 template <class Work>
 Seen run(int nranks, int times, const Work& work) {
-  const protocol::RegionLayout layout{nranks, 8, 6, 8};
+  const protocol::RegionLayout layout{nranks, 8, 6, 8, 4, 4};
   struct alignas(128) Block {
     char bytes[128];
   };
@@ -147,8 +174,12 @@ void reduce(Session& session, Algorithm algorithm, Protocol protocol, int held, 
   const Bufs input(send.data(), count), output(recv.data(), count);
   const algorithm::NoDelay hooks;
   const algorithm::Share all{0, 1};
-  if (algorithm == Algorithm::two_shot) {
+  if (algorithm == Algorithm::two_shot_atomic) {
+    algorithm::host::two_shot_atomic_of<float>(session, ReduceOp::sum, input, output, hooks);
+  } else if (algorithm == Algorithm::two_shot) {
     algorithm::host::two_shot_of<float, kMax>(session, protocol, input, output, hooks, Math{});
+  } else if (protocol == Protocol::ll128) {
+    algorithm::one_shot_ll128<Math, kMax>(session, all, input, output, hooks);
   } else if (protocol == Protocol::sentinel) {
     algorithm::one_shot_sentinel<Math, algorithm::SentinelCell<float>, kMax>(session, all, 1, input, output,
                                                                              hooks);
@@ -168,14 +199,15 @@ TEST(OwnMemory, NoAlgorithmLoadsFromAnotherRank) {
     Algorithm algorithm;
     Protocol protocol;
     int held;
-  } ways[] = {{Algorithm::one_shot, Protocol::ll, 0},     {Algorithm::one_shot, Protocol::ll, 1},
-              {Algorithm::one_shot, Protocol::simple, 0}, {Algorithm::one_shot, Protocol::sentinel, 0},
-              {Algorithm::two_shot, Protocol::ll, 0},     {Algorithm::two_shot, Protocol::sentinel, 0}};
+  } ways[] = {{Algorithm::one_shot, Protocol::ll, 0},       {Algorithm::one_shot, Protocol::ll, 1},
+              {Algorithm::one_shot, Protocol::simple, 0},   {Algorithm::one_shot, Protocol::sentinel, 0},
+              {Algorithm::one_shot, Protocol::ll128, 0},    {Algorithm::two_shot, Protocol::ll, 0},
+              {Algorithm::two_shot, Protocol::sentinel, 0}, {Algorithm::two_shot_atomic, Protocol::ll128, 0}};
   for (const auto& way : ways) {
     for (const int nranks : {2, 3, 4}) {
-      for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{8}, std::uint64_t{200}}) {
+      for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{8}, std::uint64_t{400}}) {
         // Two-shot is for messages that every rank owns a part of.
-        if (way.algorithm == Algorithm::two_shot && count < 200) continue;
+        if (way.algorithm != Algorithm::one_shot && count < 400) continue;
         const Seen seen = run(nranks, 5, [&](Session& session, int rank) {
           reduce(session, way.algorithm, way.protocol, way.held, count, rank);
         });
@@ -193,6 +225,22 @@ TEST(OwnMemory, NorDoesTheBarrier) {
   EXPECT_EQ(seen.foreign_loads, 0u);
   EXPECT_GT(seen.own_loads, 0u);
   EXPECT_GT(seen.foreign_stores, 0u);
+}
+
+TEST(OwnMemory, AnAddIsAStoreAndALookAtAnothersSumIsFound) {
+  constexpr auto kF32 = exec::Adds::f32;
+  const WatchedSpace::Part one{};
+  const Seen adds = run(2, 1, [&](Session& session, int rank) {
+    WatchedSpace::add_part<kF32>(session.view().sum(1 - rank, 0, 0), 0, one);
+  });
+  EXPECT_EQ(adds.foreign_loads, 0u);
+  EXPECT_EQ(adds.foreign_stores, 2u);
+  const Seen looks = run(2, 1, [](Session& session, int rank) {
+    static_cast<void>(WatchedSpace::load_part(session.view().sum(1 - rank, 0, 0), 0));
+    static_cast<void>(WatchedSpace::load_word(session.view().wide(1 - rank, 0, rank, 0)));
+  });
+  EXPECT_EQ(looks.foreign_loads, 4u);
+  EXPECT_EQ(looks.foreign_stores, 0u);
 }
 
 // A barrier that looks at the others' flags would be found.

@@ -152,11 +152,11 @@ TEST(HandOver, WhatNcclCannotDoStaysWithItsReason) {
 TEST(HandOver, ForcedByTheEnvironment) {
   for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 20}) {
     Facts one = facts(2, bytes);
-    one.forced.nccl = true;
+    one.forced.algorithm = Algorithm::nccl;
     EXPECT_EQ(all_reduce(one).algorithm, Algorithm::nccl);
     EXPECT_TRUE(says(all_reduce(one), "NEARLIGHT_FORCE_PATH"));
     Facts halves = facts(2, bytes, DataType::f16);
-    halves.forced.nccl = true;
+    halves.forced.algorithm = Algorithm::nccl;
     EXPECT_EQ(all_reduce(halves).algorithm == Algorithm::nccl, bytes >= kFirstSafeBytes);
     EXPECT_TRUE(says(all_reduce(halves), bytes >= kFirstSafeBytes ? "NEARLIGHT_FORCE_PATH" : "2.28.3"));
     one.nccl = {};

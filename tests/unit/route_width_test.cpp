@@ -23,6 +23,14 @@ Facts facts(int nranks, std::size_t bytes, DataType type = DataType::bf16, Reduc
   return one;
 }
 
+// With LL128 and the two-shot that adds among the choices.
+Facts with_lines(Facts one) {
+  one.lines = one.sums = 64;
+  one.deterministic = false;
+  one.whole = {probe::PathType::nvl, probe::LineVerdict::whole, probe::LineVerdict::whole, {}, {}};
+  return one;
+}
+
 // By every protocol and algorithm, chosen or forced; and what must fit one round still does.
 TEST(MaxCtas, NoCallTakesMore) {
   for (const std::uint32_t max_ctas : {1u, 2u, 8u, 16u, 64u, 100u, 128u}) {
@@ -30,7 +38,7 @@ TEST(MaxCtas, NoCallTakesMore) {
       for (const DataType type : {DataType::bf16, DataType::f64, DataType::i32}) {
         for (int bit = 3; bit < 40; ++bit) {
           for (const std::size_t more : {std::size_t{0}, std::size_t{8}}) {
-            Facts one = facts(nranks, (std::size_t{1} << bit) + more, type);
+            Facts one = with_lines(facts(nranks, (std::size_t{1} << bit) + more, type));
             one.max_ctas = max_ctas;
             const auto fits = [&](const Route& route) {
               ASSERT_GE(route.grid, 1u);
@@ -48,6 +56,8 @@ TEST(MaxCtas, NoCallTakesMore) {
               if (algorithm::go_together(Algorithm::two_shot, protocol))
                 fits(*forced_two_shot(one, protocol));
             }
+            if (algorithm::reduces(Algorithm::two_shot_atomic, type, one.op))
+              fits(*forced_two_shot_atomic(one));
           }
         }
       }
@@ -113,6 +123,21 @@ TEST(RunThreads, AreThoseOfTheRouteElsewhere) {
   Facts cpu = facts(2, 1 << 20);
   cpu.gpu = false;
   EXPECT_EQ(all_reduce(cpu).run_threads, 1u);
+}
+
+// LL128's kernels take any message, and what adds with many CTAs is cut by the threads that two of them get.
+TEST(RunThreads, AreThoseOfTheRouteForWideLines) {
+  for (int bit = 3; bit < 30; ++bit) {
+    for (const int nranks : {2, 3, 8}) {
+      const Facts one = with_lines(facts(nranks, std::size_t{1} << bit));
+      const Route lines = *forced(one, Protocol::ll128);
+      EXPECT_EQ(lines.run_threads, lines.threads);
+      const Route adds = *forced_two_shot_atomic(one);
+      EXPECT_EQ(adds.run_threads, adds.threads);
+      const bool alone = adds.grid <= algorithm::kFewCtas;
+      EXPECT_LE(adds.run_threads, alone ? algorithm::kMaxThreads : algorithm::kSharedSmThreads);
+    }
+  }
 }
 
 // The launcher's own addresses may only take threads away.

@@ -45,15 +45,20 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
   for (const route::Protocol protocol : algorithm::kProtocols) {
     const Set set(kForce, algorithm::name_of(protocol));
     EXPECT_EQ(read_steering(kCpu)->forced.protocol, protocol);
-    EXPECT_FALSE(read_steering(kCpu)->forced.two_shot);
+    EXPECT_FALSE(read_steering(kCpu)->forced.algorithm);
   }
   {
     const Set set(kForce, "two_shot");
-    EXPECT_TRUE(read_steering(kCpu)->forced.two_shot);
+    EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::two_shot);
+  }
+  {
+    const Set set(kForce, "two_shot_atomic");
+    EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::two_shot_atomic);
+    EXPECT_EQ(forced_in_words(number_of(read_steering(kCpu)->forced)), "two_shot_atomic");
   }
   {
     const Set set(kForce, "nccl");
-    EXPECT_TRUE(read_steering(kCpu)->forced.nccl);
+    EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::nccl);
     EXPECT_TRUE(check_forced(read_steering(kCpu)->forced, true).ok());
     EXPECT_EQ(check_forced(read_steering(kCpu)->forced, false).code(), Code::invalid_argument);
   }
@@ -63,7 +68,8 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
     ASSERT_FALSE(steering.ok()) << value;
     EXPECT_EQ(steering.status().code(), Code::invalid_argument);
     EXPECT_EQ(steering.status().text(), std::string("NEARLIGHT_FORCE_PATH is \"") + value +
-                                            "\"; it takes one of ll, simple, sentinel, two_shot, nccl");
+                                            "\"; it takes one of ll, simple, sentinel, ll128, two_shot, "
+                                            "two_shot_atomic, nccl");
   }
 }
 
@@ -109,6 +115,52 @@ TEST(Steering, AForcedProtocolCarriesAllThatItCan) {
   }
 }
 
+// By the variable that forces it, and by one call.
+TEST(Steering, WhatAddsInAnyOrderNeedsPermission) {
+  constexpr const char* kDeterministic = "NEARLIGHT_DETERMINISTIC";
+  const auto nothing = [](Communicator&, Exchange&, Problems&) {};
+  const auto call = [](Communicator& comm, Exchange&, Problems& trouble) {
+    CallOptions how;
+    how.algorithm = route::Algorithm::two_shot_atomic;
+    const Status status = sum_of_ones(comm, 5000, trouble, how);
+    if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+    how.protocol = route::Protocol::ll;
+    if (sum_of_ones(comm, 5000, trouble, how).text().find("ll128") == std::string::npos)
+      trouble.add("it goes with ll");
+  };
+  const auto names_it = [](const std::string& text) {
+    return text.find("deterministic") != std::string::npos &&
+           text.find("NEARLIGHT_DETERMINISTIC") != std::string::npos;
+  };
+  {
+    const Set set(kForce, "two_shot_atomic");
+    const std::string refused = test::run_communicators(Kind::threads, 2, test::patient(), nothing);
+    EXPECT_TRUE(names_it(refused)) << refused;
+  }
+  const std::string refused = test::run_communicators(Kind::threads, 2, test::patient(), call);
+  EXPECT_TRUE(names_it(refused)) << refused;
+  const Set allowed(kDeterministic, "0");
+  EXPECT_EQ(test::run_communicators(Kind::threads, 2, test::patient(), call), "");
+  // The configuration stands above the variable.
+  runtime::Options options = test::patient();
+  options.deterministic = true;
+  EXPECT_TRUE(names_it(test::run_communicators(Kind::threads, 2, options, call)));
+  const Set set(kForce, "two_shot_atomic");
+  const auto body = [](Communicator& comm, Exchange&, Problems& trouble) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{100}, std::size_t{20'000}}) {
+      for (const DataType type : {DataType::f32, DataType::i32}) {
+        const auto route = comm.explain_all_reduce(count, type, ReduceOp::sum);
+        const bool atomic = count > 1 && type == DataType::f32;
+        if ((route.algorithm == route::Algorithm::two_shot_atomic) != atomic)
+          trouble.add("%zu %s: %s", count, name_of(type), route.reason);
+      }
+      if (const Status status = sum_of_ones(comm, count, trouble); !status.ok())
+        trouble.add("%s", status.to_string().c_str());
+    }
+  };
+  EXPECT_EQ(test::run_communicators(Kind::threads, 3, test::patient(), body), "");
+}
+
 TEST(Steering, TwoShotIsForcedWhereTheMessageCanBeCut) {
   const Set set(kForce, "two_shot");
   const auto body = [](Communicator& comm, Exchange&, Problems& trouble) {
@@ -144,7 +196,7 @@ TEST(Steering, NcclIsForcedOnlyWhereOneIsAttached) {
                          {kForce, "nccl", "attached"});
   };
   EXPECT_EQ(test::run_ranks(Kind::threads, 2, body), "");
-  EXPECT_EQ(forced_in_words(number_of(route::Forced{false, {}, true})), "nccl");
+  EXPECT_EQ(forced_in_words(number_of(route::Forced{route::Algorithm::nccl, {}})), "nccl");
 }
 
 TEST(Steering, NcclAskedForByACallIsRefusedWithItsName) {

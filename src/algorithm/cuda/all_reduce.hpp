@@ -29,11 +29,11 @@ struct AllReduceArgs {
   std::size_t stride;        // bytes
   std::size_t region_bytes;  // from one region to the next
   std::int32_t rank, nranks;
-  std::uint32_t slots, cells, packets;  // see protocol::RegionLayout
-  std::uint32_t first_slot;             // LL: where in each region the message's slots begin
-  std::uint32_t first_region;           // the one that `regions` points to; launch() fills it in
-  RegionStateWords* states;             // one a region
-  std::uint32_t* abort;                 // host-visible, see protocol::Control
+  std::uint32_t slots, cells, packets, wide, sums;  // see protocol::RegionLayout
+  std::uint32_t first_slot;                         // LL: where in each region the message's slots begin
+  std::uint32_t first_region;                       // the one that `regions` points to; launch() fills it in
+  RegionStateWords* states;                         // one a region
+  std::uint32_t* abort;                             // host-visible, see protocol::Control
   std::uint32_t* claim;
   std::uint32_t* valid;           // host-visible
   protocol::FaultRecord* record;  // host-visible

@@ -22,11 +22,13 @@ Kernel pick_own(DataType type, const Pick& pick) {
 }
 
 Kernel pick_kernel(DataType type, const Pick& pick) {
+  if (pick.algorithm == Algorithm::two_shot_atomic) return pick_atomic(type, pick);
   if (pick.nranks > 1 && has_own_code(type, pick.op)) {
-    // Of the sentinel's there are own ones for sum alone.
+    // Of the sentinel's there are own ones for sum alone, of LL128's for integers.
     const Kernel own = pick_own(type, pick);
-    if (own != nullptr || (pick.protocol != Protocol::sentinel && pick.algorithm != Algorithm::two_shot))
-      return own;
+    const bool some_own = pick.protocol == Protocol::sentinel || pick.protocol == Protocol::ll128 ||
+                          pick.algorithm == Algorithm::two_shot;
+    if (own != nullptr || !some_own) return own;
   }
   for (const auto pick_any : {pick_any_integer, pick_any_float, pick_any_small_float}) {
     if (const Kernel kernel = pick_any(type, pick); kernel != nullptr) return kernel;
@@ -106,6 +108,9 @@ Status preload() {
         for (const Variant variant : {Variant::once, Variant::loop, Variant::delayed}) {
           for (const bool fast : {false, true}) {
             NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::simple, 0, fast, variant})));
+            for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot_atomic}) {
+              NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::ll128, 1, fast, variant, algorithm})));
+            }
             for (const Protocol protocol : {Protocol::ll, Protocol::sentinel}) {
               NL_TRY(load(pick_kernel(type, {op, nranks, protocol, 1, fast, variant, Algorithm::two_shot})));
             }
