@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <barrier>
 #include <cstddef>
 #include <functional>
@@ -71,6 +72,9 @@ class Group {
   std::vector<Rank>& ranks() { return ranks_; }
   // Those that may be asked for: LL128 only where lines were found to be whole.
   const std::vector<route::Protocol>& protocols() const { return protocols_; }
+  bool takes(route::Protocol protocol) const {
+    return std::find(protocols_.begin(), protocols_.end(), protocol) != protocols_.end();
+  }
 
   // Runs `body` for every rank in a thread of its own, its device current. Returns when all are done.
   void run(const std::function<void(Rank&)>& body);

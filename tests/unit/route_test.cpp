@@ -10,6 +10,13 @@ namespace {
 
 constexpr std::size_t kMostBytes = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
 
+probe::LineReport whole_lines() {
+  probe::LineReport report;
+  report.path = probe::PathType::nvl;
+  report.stores = probe::LineVerdict::whole;
+  return report;
+}
+
 Facts facts(bool gpu, int nranks, std::size_t bytes, DataType type = DataType::bf16) {
   return {.gpu = gpu,
           .nranks = nranks,
@@ -21,7 +28,7 @@ Facts facts(bool gpu, int nranks, std::size_t bytes, DataType type = DataType::b
           .cells = 4096,
           .packets = 8192,
           .lines = 64,
-          .whole = {.path = probe::PathType::nvl, .stores = probe::LineVerdict::whole}};
+          .whole = whole_lines()};
 }
 // Where one-shot alone is looked at.
 Facts one_shot_facts(bool gpu, int nranks, std::size_t bytes, DataType type = DataType::bf16) {
