@@ -118,6 +118,15 @@ class Communicator {
   // thread.
   virtual void abort() = 0;
 
+  // Brings a communicator back that has failed, or one that has not: ends what still waits, waits until
+  // nothing of it runs on any rank, and puts the scratch of all to rest. Captured graphs can be replayed again
+  // afterwards; operations that were under way have undefined results. Collective; no call of this rank may be
+  // made meanwhile, nor a captured graph replayed; waits at most `limit` (unset: Options::create_timeout). On
+  // failure the communicator has failed, and reset may be tried again. Errors: timeout (names who did not
+  // come), remote_error (names who is gone), cuda_error, aborted (abort() meanwhile), unsupported (NCCL's
+  // communicator cannot be met through any more), invalid_usage (it was shrunk).
+  virtual Status reset(std::optional<std::chrono::milliseconds> limit = std::nullopt) = 0;
+
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;
   // GPU: which parts of the scratch were measured to be the fastest and what that gains, or why nothing was

@@ -96,7 +96,7 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<Exchange> exchange, int device,
+Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<Exchange> exchange, int device,
                                                                bool one_rank_per_gpu, MakeHeap make_heap,
                                                                void* context, const Options& options) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
@@ -126,6 +126,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets};
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
+  comm->create_timeout_ = options.create_timeout;
   comm->table_ = table;
   comm->forced_ = steering.forced;
   comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);
@@ -418,40 +419,32 @@ Status CudaCommunicator::status() const {
 }
 
 std::optional<Fault> CudaCommunicator::fault() const {
-  if (!control_->has_fault()) {
-    const std::lock_guard lock(reason_mutex_);
-    if (stop_reason_.ok()) return std::nullopt;
+  std::optional<protocol::FaultRecord> record;
+  // A reset clears what the host sees only as a whole.
+  const StopNote::Reason reason = stop_note_.first([&] {
+    if (control_->has_fault()) record = *control_->record();
+  });
+  if (!record) {
+    if (reason.status.ok()) return std::nullopt;
     Fault fault;
-    fault.status = stop_reason_;
+    fault.status = reason.status;
     fault.rank = rank_;
-    fault.peer = stop_peer_;
+    fault.peer = reason.peer;
     return fault;
   }
-  Status reason;
-  int gone = -1;
-  {
-    const std::lock_guard lock(reason_mutex_);
-    reason = stop_reason_;
-    gone = stop_peer_;
-  }
-  Fault fault = describe(*control_->record(), reason, timeout_);
+  Fault fault = describe(*record, reason.status, timeout_);
   // A wait that was ended because a peer is gone may have been for another one.
-  if (fault.status.code() == Code::remote_error) fault.peer = gone;
+  if (fault.status.code() == Code::remote_error) fault.peer = reason.peer;
   return fault;
 }
 
 void CudaCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank_), -1); }
 
-void CudaCommunicator::stop(Status reason, int peer) {
-  {
-    const std::lock_guard lock(reason_mutex_);
-    if (stop_reason_.ok()) {
-      stop_reason_ = std::move(reason);
-      stop_peer_ = peer;
-    }
-  }
-  stopped_.store(true, std::memory_order_relaxed);
-  control_->set_abort();
+std::uint64_t CudaCommunicator::stop(Status reason, int peer) {
+  return stop_note_.add(std::move(reason), peer, [&] {
+    stopped_.store(true, std::memory_order_relaxed);
+    control_->set_abort();
+  });
 }
 
 }  // namespace nearlight::runtime

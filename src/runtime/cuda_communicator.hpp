@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
 #include "runtime/route_log.hpp"
+#include "runtime/stop_note.hpp"
 
 namespace nearlight::runtime {
 
@@ -28,7 +28,7 @@ class CudaCommunicator final : public Communicator {
                                                              std::size_t bytes, Deadline deadline);
 
   // `one_rank_per_gpu`: two ranks on one GPU are an error.
-  static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<Exchange> exchange, int device,
+  static Result<std::unique_ptr<Communicator>> create(std::shared_ptr<Exchange> exchange, int device,
                                                       bool one_rank_per_gpu, MakeHeap make_heap,
                                                       void* context, const Options& options);
   ~CudaCommunicator() override;
@@ -48,6 +48,7 @@ class CudaCommunicator final : public Communicator {
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
+  Status reset(std::optional<std::chrono::milliseconds> limit) override;
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
   std::string placement() const override { return placement_.in_words(); }
 
@@ -62,8 +63,8 @@ class CudaCommunicator final : public Communicator {
 
  private:
   CudaCommunicator() = default;
-  // `peer`: the one that is gone, or -1.
-  void stop(Status reason, int peer);
+  // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
+  std::uint64_t stop(Status reason, int peer);
   // After a launch: a refusal outside a capture has taken this rank out of step with the others for good.
   Status launched(Status outcome, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
@@ -88,18 +89,17 @@ class CudaCommunicator final : public Communicator {
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
+  std::chrono::milliseconds create_timeout_{};
   CudaArguments arguments_;
   route::Table table_;
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH
   route::Placement placement_;
   RouteLog route_log_;
-  std::unique_ptr<Exchange> exchange_;
+  std::shared_ptr<Exchange> exchange_;
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;
   std::atomic<bool> stopped_{false};  // abort() was called
-  mutable std::mutex reason_mutex_;
-  Status stop_reason_;                // why the abort word was set on purpose; guarded by reason_mutex_
-  int stop_peer_ = -1;                // whose end that was; likewise
+  StopNote stop_note_;                // why the abort word was set on purpose
   std::unique_ptr<PeerWatch> watch_;  // last: its thread uses the others
 };
 
