@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/exchange.hpp"
@@ -126,6 +127,15 @@ class Communicator {
   // come), remote_error (names who is gone), cuda_error, aborted (abort() meanwhile), unsupported (NCCL's
   // communicator cannot be met through any more), invalid_usage (it was shrunk).
   virtual Status reset(std::optional<std::chrono::milliseconds> limit = std::nullopt) = 0;
+
+  // A communicator of the ranks `members` alone (ascending, this one among them), renumbered in order, with the
+  // options of this one and memory of its own: nothing of it depends on a rank that is left out. This one has
+  // failed from then on and can only be destroyed. Collective over `members`, who give the same list; waits at
+  // most `limit` (unset: Options::create_timeout). On failure this communicator has failed, and shrink may be
+  // tried again, with these members or fewer. Errors: as reset's; invalid_argument (the list), invalid_usage
+  // (another member gave another list, named with both), and those of creation.
+  virtual Result<std::unique_ptr<Communicator>> shrink(
+      std::span<const int> members, std::optional<std::chrono::milliseconds> limit = std::nullopt) = 0;
 
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;

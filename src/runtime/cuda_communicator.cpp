@@ -126,7 +126,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets};
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
-  comm->create_timeout_ = options.create_timeout;
+  comm->wish_ = {one_rank_per_gpu, make_heap, context, options};
+  comm->survivors_ = Survivors(*exchange);
   comm->table_ = table;
   comm->forced_ = steering.forced;
   comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);

@@ -16,6 +16,7 @@
 #include "runtime/cuda_control.hpp"
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
+#include "runtime/recovery.hpp"
 #include "runtime/route_log.hpp"
 #include "runtime/stop_note.hpp"
 
@@ -49,6 +50,8 @@ class CudaCommunicator final : public Communicator {
   std::optional<Fault> fault() const override;
   void abort() override;
   Status reset(std::optional<std::chrono::milliseconds> limit) override;
+  Result<std::unique_ptr<Communicator>> shrink(std::span<const int> members,
+                                               std::optional<std::chrono::milliseconds> limit) override;
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
   std::string placement() const override { return placement_.in_words(); }
 
@@ -89,13 +92,21 @@ class CudaCommunicator final : public Communicator {
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
-  std::chrono::milliseconds create_timeout_{};
+  // What creation was asked for, to do it again with fewer ranks.
+  struct Wish {
+    bool one_rank_per_gpu = false;
+    MakeHeap make_heap = nullptr;
+    void* context = nullptr;
+    Options options = {};
+  };
+  Wish wish_;
+  Survivors survivors_;
   CudaArguments arguments_;
   route::Table table_;
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH
   route::Placement placement_;
   RouteLog route_log_;
-  std::shared_ptr<Exchange> exchange_;
+  std::shared_ptr<Exchange> exchange_;  // null: shrunk
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;
   std::atomic<bool> stopped_{false};  // abort() was called

@@ -60,8 +60,10 @@ Status wait_until_idle(int device, Deadline deadline) {
 }  // namespace
 
 Status CudaCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
-  NL_TRY(check_limit("limit", limit.value_or(create_timeout_)));
-  const Deadline deadline = Deadline::after(limit.value_or(create_timeout_));
+  const auto time = limit.value_or(wish_.options.create_timeout);
+  NL_TRY(check_limit("limit", time));
+  const Deadline deadline = Deadline::after(time);
+  NL_TRY(survivors_.check_all(nranks()));
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   // Failed from here on, unless all goes well; and the kernels' waits end.
@@ -79,6 +81,25 @@ Status CudaCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
     control_->clear_host_words();
     stopped_.store(false, std::memory_order_relaxed);
   });
+}
+
+Result<std::unique_ptr<Communicator>> CudaCommunicator::shrink(std::span<const int> members,
+                                                               std::optional<std::chrono::milliseconds> limit) {
+  const auto time = limit.value_or(wish_.options.create_timeout);
+  NL_TRY(check_limit("limit", time));
+  const Deadline deadline = Deadline::after(time);
+  NL_TRY(check_members(members, rank_, nranks()));
+  if (exchange_ == nullptr) return survivors_.check_all(0);
+  // Kernels that still run store into memory that the smaller communicator does not have; they end soon, so
+  // that its creation does not wait for them.
+  stop(failure(Code::aborted, "rank %d goes on in a smaller communicator", rank_), -1);
+  NL_TRY(survivors_.regroup(*exchange_, members, deadline));
+  Options options = wish_.options;
+  options.create_timeout = deadline.left_or_1_ms();
+  NL_TRY_ASSIGN(auto smaller, create(exchange_, device_, wish_.one_rank_per_gpu, wish_.make_heap, wish_.context,
+                                     options));
+  exchange_.reset();
+  return smaller;
 }
 
 }  // namespace nearlight::runtime

@@ -49,7 +49,8 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->owned_exchange_ = std::move(owned);
   comm->exchange_ = &exchange;
   comm->timeout_ = settings->timeout;
-  comm->create_timeout_ = options.create_timeout;
+  comm->options_ = options;
+  comm->survivors_ = Survivors(exchange);
   comm->check_ = settings->check;
   comm->table_ = settings->steering.table.value_or(route::shipped_table(target));
   comm->forced_ = settings->steering.forced;
@@ -83,8 +84,9 @@ void HostCommunicator::empty_packets() {
 }
 
 Status HostCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
-  NL_TRY(check_limit("limit", limit.value_or(create_timeout_)));
-  const Deadline deadline = Deadline::after(limit.value_or(create_timeout_));
+  NL_TRY(check_limit("limit", limit.value_or(options_.create_timeout)));
+  const Deadline deadline = Deadline::after(limit.value_or(options_.create_timeout));
+  NL_TRY(survivors_.check_all(nranks()));
   // Failed from here on, unless all goes well; later calls must not run into the middle of it.
   const std::uint64_t count =
       stop(failure(Code::aborted, "a reset of rank %d has not been completed", rank()), -1);
@@ -109,6 +111,22 @@ Status HostCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
     std::atomic_ref(claim_).store(0, std::memory_order_relaxed);
     std::atomic_ref(valid_).store(0, std::memory_order_release);
   });
+}
+
+Result<std::unique_ptr<Communicator>> HostCommunicator::shrink(std::span<const int> members,
+                                                               std::optional<std::chrono::milliseconds> limit) {
+  NL_TRY(check_limit("limit", limit.value_or(options_.create_timeout)));
+  const Deadline deadline = Deadline::after(limit.value_or(options_.create_timeout));
+  NL_TRY(check_members(members, rank(), nranks()));
+  if (exchange_ == nullptr) return survivors_.check_all(0);
+  stop(failure(Code::aborted, "rank %d goes on in a smaller communicator", rank()), -1);
+  NL_TRY(survivors_.regroup(*exchange_, members, deadline));
+  Options options = options_;
+  options.create_timeout = deadline.left_or_1_ms();
+  NL_TRY_ASSIGN(auto smaller, create(*exchange_, owned_exchange_, options));
+  exchange_ = nullptr;
+  owned_exchange_.reset();
+  return smaller;
 }
 
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {

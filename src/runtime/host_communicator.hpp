@@ -12,6 +12,7 @@
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/peer_watch.hpp"
+#include "runtime/recovery.hpp"
 #include "runtime/route_log.hpp"
 #include "runtime/stop_note.hpp"
 
@@ -36,6 +37,8 @@ class HostCommunicator final : public Communicator {
   std::optional<Fault> fault() const override;
   void abort() override;
   Status reset(std::optional<std::chrono::milliseconds> limit) override;
+  Result<std::unique_ptr<Communicator>> shrink(std::span<const int> members,
+                                               std::optional<std::chrono::milliseconds> limit) override;
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
 
  private:
@@ -56,12 +59,13 @@ class HostCommunicator final : public Communicator {
   }
 
   std::shared_ptr<Exchange> owned_exchange_;
-  Exchange* exchange_ = nullptr;  // of the creation; in use after it in check mode and for recovery
+  Exchange* exchange_ = nullptr;  // of the creation; in use after it in check mode and for recovery. Null: shrunk
   std::unique_ptr<memory::Heap> heap_;
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
-  std::chrono::milliseconds create_timeout_{};
+  Options options_;  // of the creation
+  Survivors survivors_;
   bool check_ = false;
   route::Table table_;
   route::Forced forced_;  // NEARLIGHT_FORCE_PATH

@@ -20,6 +20,25 @@ Status check_limit(const char* name, std::chrono::milliseconds limit) {
                  static_cast<std::int64_t>(limit.count()));
 }
 
+Status Survivors::check_all(int nranks) const {
+  if (static_cast<int>(ranks_.size()) == nranks) return {};
+  return failure(Code::invalid_usage, "it was shrunk: ranks %s have gone on without the others",
+                 in_words(ranks_).c_str());
+}
+
+Status Survivors::regroup(Exchange& exchange, std::span<const int> members, Deadline deadline) {
+  std::vector<int> numbers;  // as the exchange has them
+  for (const int rank : members) {
+    const auto at = std::find(ranks_.begin(), ranks_.end(), rank);
+    if (at == ranks_.end())
+      return failure(Code::invalid_argument, "members: rank %d was left out before", rank);
+    numbers.push_back(static_cast<int>(at - ranks_.begin()));
+  }
+  NL_TRY(exchange.regroup(numbers, deadline));
+  ranks_ = {members.begin(), members.end()};
+  return {};
+}
+
 Status reset_together(Exchange& exchange, const ResetSteps& steps, Deadline deadline) {
   const Status ended = steps.end_own(deadline);
   // A rank whose own work does not end comes nevertheless, if only for a moment: so the others learn why.

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "base/exchange.hpp"
 #include "base/status.hpp"
@@ -26,6 +28,21 @@ struct ResetSteps {
 // before. Errors: Code::timeout names who did not come, Code::remote_error who is gone or what another rank's
 // part failed with.
 Status reset_together(Exchange& exchange, const ResetSteps& steps, Deadline deadline);
+
+// Those ranks of a communicator that its exchange still has: all but the ones that a shrink left out.
+class Survivors {
+ public:
+  Survivors() = default;
+  Survivors(Exchange& exchange) : ranks_(all_members(exchange.nranks())) {}
+
+  // Code::invalid_usage when some were left out.
+  Status check_all(int nranks) const;
+  // Regroups the exchange with `members`, which are ranks of the communicator.
+  Status regroup(Exchange& exchange, std::span<const int> members, Deadline deadline);
+
+ private:
+  std::vector<int> ranks_;
+};
 
 // The epoch after which all go on, when the highest on any rank is `highest`: one that no region has had, and
 // so far from it that what is left over of earlier ones cannot be its neighbour.

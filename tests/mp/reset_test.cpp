@@ -8,6 +8,7 @@
 #include "runtime/create.hpp"
 #include "runtime/recovery.hpp"
 #include "tests/mp/kinds.hpp"
+#include "tests/mp/recovery.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -16,48 +17,6 @@ using namespace std::chrono_literals;
 
 using Reset = ByKind;
 INSTANTIATE_TEST_SUITE_P(Kinds, Reset, testing::ValuesIn(kinds()), kind_name);
-
-constexpr route::Protocol kProtocols[] = {route::Protocol::ll, route::Protocol::simple, route::Protocol::sentinel};
-
-// Small, so that messages take many rounds.
-runtime::Options with_timeout(std::chrono::milliseconds timeout) {
-  runtime::Options options = patient();
-  options.timeout = timeout;
-  options.slots = 32;
-  options.chunk_bytes = 256;
-  options.packets = 32;
-  return options;
-}
-
-Status call(runtime::Communicator& comm, std::size_t count = 100, const runtime::CallOptions& options = {}) {
-  std::vector<float> data(count, -1.0f);
-  return comm.all_reduce(data.data(), data.data(), count, DataType::f32, ReduceOp::sum, nullptr, options);
-}
-
-// Every protocol, one and several rounds; each sum differs from those before.
-void expect_right_results(runtime::Communicator& comm, Problems& trouble) {
-  static thread_local float number = 0;
-  for (const auto protocol : kProtocols) {
-    for (const std::size_t count : {1u, 7u, 64u, 900u}) {
-      runtime::CallOptions how;
-      how.protocol = protocol;
-      number = number >= 1000 ? 1 : number + 1;
-      std::vector<float> data(count);
-      for (std::size_t i = 0; i < count; ++i) data[i] = number + static_cast<float>(i) + static_cast<float>(comm.rank());
-      const Status status =
-          comm.all_reduce(data.data(), data.data(), count, DataType::f32, ReduceOp::sum, nullptr, how);
-      if (!status.ok()) return trouble.add("%s: %s", algorithm::name_of(protocol), status.to_string().c_str());
-      const auto n = static_cast<float>(comm.nranks());
-      for (std::size_t i = 0; i < count; ++i) {
-        if (data[i] != n * (number + static_cast<float>(i)) + n * (n - 1) / 2)
-          return trouble.add("%s, %zu elements: element %zu is %g", algorithm::name_of(protocol), count, i,
-                             static_cast<double>(data[i]));
-      }
-    }
-  }
-  if (const Status status = comm.barrier(nullptr); !status.ok())
-    trouble.add("barrier: %s", status.to_string().c_str());
-}
 
 void reset(runtime::Communicator& comm, Problems& trouble) {
   if (const Status status = comm.reset(); !status.ok()) trouble.add("reset: %s", status.to_string().c_str());
