@@ -138,9 +138,9 @@ typedef struct {
                                 [NEARLIGHT_TIMEOUT_MS, else 600000] */
   int64_t create_timeout_ms; /* how long creation may take, in ms, 1 ms to a year [60000] */
   int32_t check;             /* 1: check mode, -1: none [NEARLIGHT_CHECK, else none]. In check mode every call
-                                looks at its pointers and its stream, and CPU ranks compare the call (count,
-                                type, operator) with all other ranks before they start: slower, for finding
-                                mistakes */
+                                looks at its pointers and its stream, and is compared with all other ranks'
+                                (collective, count, type, operator, path), which waits for them but for GPU
+                                ranks of one process: slower, for finding mistakes */
   uint32_t regions;          /* parallel regions of the scratch, so the most CTAs, at most 1024 */
   uint32_t slots;            /* LL slots (8 bytes of payload) a region, a multiple of 32, at most 2^20 */
   uint32_t chunk_bytes;      /* bytes of a chunk of the simple protocol, a multiple of 16, at most 64 MiB */
@@ -240,6 +240,17 @@ NEARLIGHT_API nearlightResult_t nearlightCommReset(nearlightComm_t comm, int64_t
  * in a call; it was shrunk before), nearlightUnsupported (attached to NCCL), and those of creation. */
 NEARLIGHT_API nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const int* members, int nmembers,
                                                     int64_t timeout_ms, nearlightComm_t* shrunk);
+
+/* ---- moving calls to another path ------------------------------------------------------------------- */
+
+/* Moves all calls of this communicator from now on to the path `path`, as far as they can take it: a name that
+ * NEARLIGHT_FORCE_PATH takes. NULL or "" gives the choice back to the route table. Every rank does so between
+ * the same two calls; nothing checks that but check mode, which names the ranks that differ. Nothing is waited
+ * for, and CUDA graphs keep the path that was in force when they were captured. nearlightExplain tells what
+ * calls take. One thread, as a collective.
+ * Errors: nearlightInvalidArgument (no live communicator; path is none of those that the text names),
+ * nearlightInvalidUsage (another thread is in a call). */
+NEARLIGHT_API nearlightResult_t nearlightCommSetPath(nearlightComm_t comm, const char* path);
 
 /* ---- asking ----------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-// Bringing communicators back from a failure.
+// Bringing communicators back from a failure, and moving their calls to another path.
 #include <chrono>
 #include <cinttypes>
 #include <optional>
@@ -51,5 +51,14 @@ nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const int* members, 
                                              limit_of(timeout_ms)));
     NL_TRY_ASSIGN(*shrunk, add_handle(std::move(smaller)));
     return {};
+  });
+}
+
+nearlightResult_t nearlightCommSetPath(nearlightComm_t comm, const char* path) {
+  return guarded(__func__, [=](Where& where) -> Status {
+    const Call call(comm);
+    if (!call) return call.status();
+    where.rank = call.rank();
+    return call->set_path(path == nullptr ? "" : path);
   });
 }

@@ -199,11 +199,11 @@ Route all_reduce(const Facts& facts) {
   const Protocol of_two_shot = algorithm::has_sentinel(facts.type) ? Protocol::sentinel : Protocol::ll;
   if (facts.forced.two_shot && facts.two_shot && two_shot_fits(facts, of_two_shot)) {
     Route route = two_shot(facts, of_two_shot);
-    route.reason = "NEARLIGHT_FORCE_PATH asks for this algorithm";
+    route.reason = "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this algorithm";
     return route;
   }
   if (facts.forced.protocol && can_take(facts, *facts.forced.protocol)) {
-    return with_protocol(facts, *facts.forced.protocol, "NEARLIGHT_FORCE_PATH asks for this protocol");
+    return with_protocol(facts, *facts.forced.protocol, "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this protocol");
   }
   if (!facts.gpu) return on_cpu(facts);
   if (facts.two_shot && two_shot_pays(facts, of_two_shot)) return two_shot(facts, of_two_shot);

@@ -15,7 +15,7 @@ namespace nearlight::route {
 using algorithm::Algorithm;
 using algorithm::Protocol;
 
-// What NEARLIGHT_FORCE_PATH asks of all calls that can do so: one-shot by a protocol, or two-shot by the
+// What NEARLIGHT_FORCE_PATH, or nearlightCommSetPath later, asks of all calls that can do so: one-shot by a protocol, or two-shot by the
 // protocol that the type takes.
 struct Forced {
   bool two_shot = false;

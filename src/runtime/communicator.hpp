@@ -27,8 +27,10 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   // How long creation may take.
   std::chrono::milliseconds create_timeout{60'000};
-  // Check mode: every call looks at its pointers and stream (else only the first that has them), and CPU
-  // ranks compare each call with all other ranks before they start. Unset: NEARLIGHT_CHECK, else off.
+  // Check mode: every call looks at its pointers and stream (else only the first that has them) and is
+  // compared with the other ranks' (call_check.hpp): before it starts, which waits for them, or, for GPU ranks
+  // of one process, by whoever comes second, who then ends the others' waits. GPU: a call on another stream
+  // than the one before, which has not ended, is told on stderr. Unset: NEARLIGHT_CHECK, else off.
   std::optional<bool> check;
   // CTA regions, so the largest grid. 0: chosen from the device and the ranks on it.
   std::uint32_t regions = 0;
@@ -105,6 +107,12 @@ class Communicator {
   // it. GPU: enqueued on `stream`, as all_reduce is; the host does not wait. Errors: the recorded fault once
   // the communicator has failed.
   virtual Status barrier(Stream stream) = 0;
+
+  // Moves all calls from now on to another path, by the name that NEARLIGHT_FORCE_PATH takes, as far as they
+  // can take it; "" gives the choice back to the route table. Not checked: all ranks must do so between the
+  // same calls (check mode finds those that do not). Captured calls keep their path. Code::invalid_argument
+  // names the paths there are.
+  virtual Status set_path(const std::string& path) = 0;
 
   // What all_reduce would run, and why.
   virtual route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const = 0;

@@ -9,7 +9,9 @@
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
 #include "base/fault_point.hpp"
+#include "memory/handover.hpp"
 #include "runtime/calibration.hpp"
+#include "runtime/capture_mode.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
@@ -129,10 +131,11 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   comm->wish_ = {one_rank_per_gpu, make_heap, context, options};
   comm->survivors_ = Survivors(*exchange);
   comm->table_ = table;
-  comm->forced_ = steering.forced;
+  comm->path_ = number_of(steering.forced);
   comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);
   comm->route_log_.begin(table, target, steering.left_aside);
   comm->arguments_ = CudaArguments(device, settings.value().check);
+  comm->check_ = settings.value().check && nranks > 1;
 
   // Ranks that share a GPU share its L2: no region of it is nearer to another rank.
   const bool calibrates = settings.value().calibrate && nranks > 1 && per_gpu == 1;
@@ -143,6 +146,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
     if (calibrates) NL_TRY(algorithm::cuda::preload_clock());
+    if (comm->check_) NL_TRY(comm->stream_order_.begin());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
     return {};
@@ -167,6 +171,11 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     });
     if (ready.ok()) ready = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
+  }
+  if (comm->check_ && exchange->same_process()) {
+    NL_TRY_ASSIGN(comm->ledger_,
+                  memory::share_from_rank0<CallLedger>(*exchange, std::make_shared<CallLedger>(nranks), deadline));
+    comm->ledger_->join(comm->rank_, [raw = comm.get()](const Status& why) { raw->stop(why, -1); });
   }
   // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
   // rest.
@@ -195,6 +204,7 @@ Status CudaCommunicator::empty_packets() {
 
 CudaCommunicator::~CudaCommunicator() {
   watch_.reset();
+  if (ledger_ != nullptr) ledger_->leave(rank_);
   // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
   // failure to do so means that the device is unusable; there is nobody left to tell.
   if (control_ != nullptr && heap_ != nullptr) (void)control_->close(regions_).ok();
@@ -205,7 +215,13 @@ CudaCommunicator::~CudaCommunicator() {
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
   return {true,          nranks(),      count,           type, op,      regions_,
-          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
+          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_of(path_.load(std::memory_order_relaxed))};
+}
+
+Status CudaCommunicator::set_path(const std::string& path) {
+  NL_TRY_ASSIGN(const route::Forced forced, forced_of(path, "path"));
+  path_.store(number_of(forced), std::memory_order_relaxed);
+  return {};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -308,7 +324,9 @@ Status CudaCommunicator::barrier(Stream stream_pointer) {
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   NL_TRY(arguments_.check_stream(stream));
   NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
-  return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), capturing);
+  if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum}, stream, capturing));
+  return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), stream,
+                  capturing);
 }
 
 Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
@@ -335,10 +353,37 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
     route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   }
   NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
-  return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream), capturing);
+  if (check_) {
+    NL_TRY(compare_calls({.collective = Collective::all_reduce, .count = count, .type = type, .op = op.op, .options = options},
+                         stream, capturing));
+  }
+  return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream), stream,
+                  capturing);
 }
 
-Status CudaCommunicator::launched(Status outcome, bool capturing) {
+Status CudaCommunicator::compare_calls(Call call, cudaStream_t stream, bool capturing) {
+  call.path = path_.load(std::memory_order_relaxed);
+  call.captured = capturing;
+  // NCCL's exchange asks CUDA questions that a capture forbids in its stricter modes.
+  const RelaxedCapture relaxed;
+  NL_TRY(relaxed.status());
+  const std::uint64_t number = calls_++;
+  if (ledger_ != nullptr) {
+    NL_TRY(ledger_->post(rank_, number, call));
+  } else if (const Status same = check_calls_agree(*exchange_, call, number, Deadline::after(timeout_));
+             !same.ok()) {
+    // An exchange that failed stays failed: so does the communicator, or its next call would run unchecked.
+    if (same.code() != Code::invalid_usage) stop(same, -1);
+    return same;
+  }
+  if (capturing) return {};
+  const Status ordered = stream_order_.before(stream, rank_);
+  if (!ordered.ok()) stop(ordered, -1);  // the others take this call for made
+  return ordered;
+}
+
+Status CudaCommunicator::launched(Status outcome, cudaStream_t stream, bool capturing) {
+  if (check_ && outcome.ok() && !capturing) outcome = stream_order_.after(stream);
   // The peers have begun an epoch that this rank never will: its next call would be taken for this one. A
   // capture that is spoilt never runs.
   if (outcome.code() == Code::cuda_error && !capturing) stop(outcome, -1);

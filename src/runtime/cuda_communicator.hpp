@@ -10,6 +10,7 @@
 #include <nearlight/detail/protocol/region.hpp>
 #include "memory/heap.hpp"
 #include "route/placement.hpp"
+#include "runtime/call_check.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_arguments.hpp"
@@ -19,6 +20,7 @@
 #include "runtime/recovery.hpp"
 #include "runtime/route_log.hpp"
 #include "runtime/stop_note.hpp"
+#include "runtime/stream_order.hpp"
 
 namespace nearlight::runtime {
 
@@ -46,6 +48,7 @@ class CudaCommunicator final : public Communicator {
                                           const CallOptions& options) const override {
     return route_of(count, type, op, options, false);
   }
+  Status set_path(const std::string& path) override;
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
@@ -68,8 +71,10 @@ class CudaCommunicator final : public Communicator {
   CudaCommunicator() = default;
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);
+  // Check mode, the last thing before a launch: all ranks make this call. Nothing else.
+  Status compare_calls(Call call, cudaStream_t stream, bool capturing);
   // After a launch: a refusal outside a capture has taken this rank out of step with the others for good.
-  Status launched(Status outcome, bool capturing);
+  Status launched(Status outcome, cudaStream_t stream, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // This rank's part of the scratch.
@@ -102,8 +107,12 @@ class CudaCommunicator final : public Communicator {
   Wish wish_;
   Survivors survivors_;
   CudaArguments arguments_;
+  bool check_ = false;
+  StreamOrder stream_order_;            // check mode
+  std::shared_ptr<CallLedger> ledger_;  // check mode, all ranks in this process
+  std::uint64_t calls_ = 0;             // that were compared
   route::Table table_;
-  route::Forced forced_;  // NEARLIGHT_FORCE_PATH
+  std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()
   route::Placement placement_;
   RouteLog route_log_;
   std::shared_ptr<Exchange> exchange_;  // null: shrunk

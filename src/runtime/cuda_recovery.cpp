@@ -65,19 +65,22 @@ Status CudaCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
   const Deadline deadline = Deadline::after(time);
   NL_TRY(survivors_.check_all(nranks()));
   const DeviceGuard guard(device_);
-  NL_TRY(guard.status());
   // Failed from here on, unless all goes well; and the kernels' waits end.
   const std::uint64_t count = stop(failure(Code::aborted, "a reset of rank %d has not been completed", rank_), -1);
-  const ResetSteps steps{.end_own = [&](Deadline until) { return wait_until_idle(device_, until); },
+  const ResetSteps steps{.end_own = [&](Deadline until) {
+                           return guard.status().ok() ? wait_until_idle(device_, until) : guard.status();
+                         },
                          .last_epoch = [&] { return control_->highest_epoch(regions_); },
                          .rest =
                              [&](std::uint32_t epoch) -> Status {
+                               if (ledger_ != nullptr) ledger_->clear();
                                NL_TRY(clear_regions());
                                NL_TRY(empty_packets());
                                return control_->rearm(regions_, epoch);
                              }};
   NL_TRY(reset_together(*exchange_, steps, deadline));
   return stop_note_.forget(count, [&] {
+    calls_ = 0;
     control_->clear_host_words();
     stopped_.store(false, std::memory_order_relaxed);
   });

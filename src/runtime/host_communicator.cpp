@@ -53,7 +53,7 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->survivors_ = Survivors(exchange);
   comm->check_ = settings->check;
   comm->table_ = settings->steering.table.value_or(route::shipped_table(target));
-  comm->forced_ = settings->steering.forced;
+  comm->path_ = number_of(settings->steering.forced);
   comm->route_log_ = RouteLog(settings->steering.log && exchange.rank() == 0);
   comm->route_log_.begin(comm->table_, target, settings->steering.left_aside);
   comm->heap_offset_ = options.heap_offset;
@@ -131,7 +131,13 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::shrink(std::span<const i
 
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
   return {false,         nranks(),      count,           type, op,      1,
-          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
+          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_of(path_.load(std::memory_order_relaxed))};
+}
+
+Status HostCommunicator::set_path(const std::string& path) {
+  NL_TRY_ASSIGN(const route::Forced forced, forced_of(path, "path"));
+  path_.store(number_of(forced), std::memory_order_relaxed);
+  return {};
 }
 
 route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -152,7 +158,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
   if (count != 0) NL_TRY(check_buffers(send, recv, count, type, op));
-  if (check_) NL_TRY(compare_calls({Collective::all_reduce, count, type, op.op}));
+  if (check_) NL_TRY(compare_calls({Collective::all_reduce, count, type, op.op, path_.load(std::memory_order_relaxed), options}));
   if (count == 0) return {};
   if ((options.delay_point != 0 || options.packet_fault != 0) && !algorithm::has_own_code(type, op.op)) {
     return failure(Code::invalid_argument, "%s: not for %s %s, only for %s",
@@ -195,7 +201,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
 Status HostCommunicator::barrier(Stream stream) {
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
-  if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum}));
+  if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum, path_.load(std::memory_order_relaxed)}));
   if (nranks() == 1) return {};
   algorithm::host::barrier({.region = heap_->view().base + heap_offset_,
                             .stride = heap_->view().stride,

@@ -33,6 +33,7 @@ class HostCommunicator final : public Communicator {
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
                                           const CallOptions& options) const override;
+  Status set_path(const std::string& path) override;
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
@@ -68,7 +69,7 @@ class HostCommunicator final : public Communicator {
   Survivors survivors_;
   bool check_ = false;
   route::Table table_;
-  route::Forced forced_;  // NEARLIGHT_FORCE_PATH
+  std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()
   RouteLog route_log_;
   std::uint64_t calls_ = 0;  // that were compared
   protocol::RegionState<exec::HostSpace> state_{};

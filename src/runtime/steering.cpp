@@ -13,17 +13,19 @@ namespace {
 constexpr std::uint64_t kTwoShotNumber = 1000;  // no protocol's
 const char* two_shot_name() { return algorithm::name_of(route::Algorithm::two_shot); }
 
+Status unknown_path(const std::string& text, const char* what) {
+  std::string known;
+  for (const route::Protocol protocol : algorithm::kProtocols)
+    known += std::string(algorithm::name_of(protocol)) + ", ";
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s", what, text.c_str(), known.c_str(),
+                 two_shot_name());
+}
+
 Result<route::Forced> read_forced() {
   const auto text = variables::read(variables::kForcePath);
   if (!text) return route::Forced();
-  if (*text == two_shot_name()) return route::Forced{true, {}};
-  std::string known;
-  for (const route::Protocol protocol : algorithm::kProtocols) {
-    if (*text == algorithm::name_of(protocol)) return route::Forced{false, protocol};
-    known += std::string(algorithm::name_of(protocol)) + ", ";
-  }
-  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s", variables::kForcePath.name,
-                 text->c_str(), known.c_str(), two_shot_name());
+  if (text->empty()) return unknown_path(*text, variables::kForcePath.name);
+  return forced_of(*text, variables::kForcePath.name);
 }
 
 Result<bool> read_log() {
@@ -53,6 +55,21 @@ Result<Steering> read_steering(const route::Target& target, bool known) {
     steering.left_aside = !steering.table && variables::read(variables::kRouteTable);
   }
   return steering;
+}
+
+Result<route::Forced> forced_of(const std::string& text, const char* what) {
+  if (text.empty()) return route::Forced();
+  if (text == two_shot_name()) return route::Forced{true, {}};
+  for (const route::Protocol protocol : algorithm::kProtocols) {
+    if (text == algorithm::name_of(protocol)) return route::Forced{false, protocol};
+  }
+  return unknown_path(text, what);
+}
+
+route::Forced forced_of(std::uint64_t number) {
+  if (number == kTwoShotNumber) return {true, {}};
+  if (number == 0) return {};
+  return {false, static_cast<route::Protocol>(number - 1)};
 }
 
 std::uint64_t number_of(const route::Forced& forced) {

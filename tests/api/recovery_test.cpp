@@ -89,12 +89,31 @@ TEST(ApiRecovery, ShrinkNamesItsArguments) {
   group.run([](int, nearlightComm_t comm) { EXPECT_EQ(sum_of_ones(comm), 2.0f); });
 }
 
+TEST(ApiRecovery, SetPathMovesCallsAndBack) {
+  const HostGroup group(2);
+  group.run([](int, nearlightComm_t comm) {
+    for (const char* const path : {"simple", "ll", "sentinel", static_cast<const char*>(nullptr), "two_shot", ""}) {
+      EXPECT_EQ(nearlightCommSetPath(comm, path), nearlightSuccess) << nearlightGetLastError();
+      nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
+      EXPECT_EQ(nearlightExplain(comm, nearlightCollectiveAllReduce, 100, nearlightFloat32, nearlightSum, &route),
+                nearlightSuccess);
+      if (path != nullptr && *path != 0 && std::string(path) != "two_shot") {
+        EXPECT_STREQ(route.protocol, path);
+      }
+      EXPECT_EQ(sum_of_ones(comm), 2.0f);
+    }
+    expect_error(nearlightCommSetPath(comm, "fast"), nearlightInvalidArgument, {"path is \"fast\"", "two_shot"});
+  });
+  expect_error(nearlightCommSetPath(nullptr, "ll"), nearlightInvalidArgument, {"comm is NULL"});
+}
+
 TEST(ApiRecovery, Cpp) {
   auto group = Communicator::host_group(3);
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < group.size(); ++rank) {
     threads.emplace_back([&, rank] {
       group[rank].reset();
+      group[rank].set_path("simple");
       if (rank == 2) return;
       Communicator smaller = group[rank].shrink({0, 1}, std::chrono::seconds(60));
       float value = 1;
