@@ -287,8 +287,8 @@ class Communicator {
     return Communicator(shrunk);
   }
 
-  // Moves all calls from now on to another path, by its name; "": the route table's choice. On all ranks between
-  // the same calls; see nearlightCommSetPath.
+  // Moves all calls from now on to another path, by its name; "": the route table's choice. On all ranks
+  // between the same calls; see nearlightCommSetPath.
   void set_path(const std::string& path) { detail::check(nearlightCommSetPath(comm_, path.c_str())); }
 
   // recv[i] = op over all ranks of send[i]; see nearlightAllReduce.

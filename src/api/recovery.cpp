@@ -34,8 +34,8 @@ nearlightResult_t nearlightCommReset(nearlightComm_t comm, int64_t timeout_ms) {
   });
 }
 
-nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const int* members, int nmembers, int64_t timeout_ms,
-                                      nearlightComm_t* shrunk) {
+nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const int* members, int nmembers,
+                                      int64_t timeout_ms, nearlightComm_t* shrunk) {
   return guarded(__func__, [=](Where& where) -> Status {
     if (members == nullptr) return failure(Code::invalid_argument, "members is NULL");
     if (shrunk == nullptr) return failure(Code::invalid_argument, "shrunk is NULL");
@@ -47,8 +47,8 @@ nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const int* members, 
       return failure(Code::invalid_argument, "nmembers: %d are more than the %d ranks there are", nmembers,
                      call->nranks());
     }
-    NL_TRY_ASSIGN(auto smaller, call->shrink(std::span(members, static_cast<std::size_t>(nmembers)),
-                                             limit_of(timeout_ms)));
+    NL_TRY_ASSIGN(auto smaller,
+                  call->shrink(std::span(members, static_cast<std::size_t>(nmembers)), limit_of(timeout_ms)));
     NL_TRY_ASSIGN(*shrunk, add_handle(std::move(smaller)));
     return {};
   });

@@ -26,7 +26,8 @@ class Deadline {
   }
   // For options, where 0 is no limit: at least 1.
   std::chrono::milliseconds left_or_1_ms() const {
-    return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(left()), std::chrono::milliseconds(1));
+    return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(left()),
+                    std::chrono::milliseconds(1));
   }
 
  private:

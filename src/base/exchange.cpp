@@ -15,8 +15,10 @@ struct Verdict {
 Status check_members(std::span<const int> members, int self, int nranks) {
   int before = -1;
   for (const int rank : members) {
-    if (rank < 0 || rank >= nranks) return failure(Code::invalid_argument, "members: %d is no rank of %d", rank, nranks);
-    if (rank <= before) return failure(Code::invalid_argument, "members: rank %d comes after rank %d", rank, before);
+    if (rank < 0 || rank >= nranks)
+      return failure(Code::invalid_argument, "members: %d is no rank of %d", rank, nranks);
+    if (rank <= before)
+      return failure(Code::invalid_argument, "members: rank %d comes after rank %d", rank, before);
     before = rank;
   }
   if (std::find(members.begin(), members.end(), self) != members.end()) return {};

@@ -39,9 +39,10 @@ class Exchange {
   // renumbered in order; ranks that are left out stay out for good. The members make this call with the same
   // list and need not have made the same calls before: it ends those that go on. On failure the exchange has
   // failed as well, has the ranks that it had, and may regroup again. A member that does not come in time is
-  // Code::timeout and named; one whose process has ended or that has left is Code::remote_error, as is a group
-  // that went on without this rank; a member that until the deadline had another list is Code::invalid_usage,
-  // with both lists. Code::unsupported: these ranks meet only once, and the exchange is as it was.
+  // Code::timeout and named; one whose process has ended or that has left is Code::remote_error, as is a
+  // group that went on without this rank; a member that until the deadline had another list is
+  // Code::invalid_usage, with both lists. Code::unsupported: these ranks meet only once, and the exchange is
+  // as it was.
   virtual Status regroup(std::span<const int> members, Deadline deadline) {
     (void)members, (void)deadline;
     return failure(Code::unsupported, "regroup: the ranks cannot meet again");

@@ -53,16 +53,17 @@ inline constexpr Switch kCheck{
     "NEARLIGHT_CHECK", false,
     "Check mode, for communicators whose configuration does not say: every call looks at its pointers and "
     "its "
-    "stream, and CPU ranks compare each call with all other ranks before they start. Slower; for finding "
+    "stream and is compared with all other ranks' (which waits for them, but for GPU ranks of one process); "
+    "calls of a GPU rank on two streams are told of. Slower; for finding "
     "mistakes. The same on all ranks."};
 inline constexpr Text kDebug{"NEARLIGHT_DEBUG", "route", "nothing",
                              "What to tell on stderr. route: the route of calls and why, by rank 0, once for "
                              "each type, operator and power of two of the bytes."};
-inline constexpr Text kForcePath{"NEARLIGHT_FORCE_PATH", "ll, simple, sentinel or two_shot",
-                                 "the route chooses",
-                                 "The path of all calls that can take it: one-shot by a protocol (sentinel: "
-                                 "not integers), or two-shot (what is cut into parts for all ranks), "
-                                 "whatever is faster. The same on all ranks."};
+inline constexpr Text kForcePath{
+    "NEARLIGHT_FORCE_PATH", "ll, simple, sentinel or two_shot", "the route chooses",
+    "The path of all calls that can take it: one-shot by a protocol (sentinel: "
+    "not integers), or two-shot (what is cut into parts for all ranks), "
+    "whatever is faster. The same on all ranks. nearlightCommSetPath changes it later."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",
                            "The key by which processes of this host that are one group find each other, "

@@ -67,9 +67,13 @@ class BoardExchange final : public Exchange {
   Status check_not_left_out() const;
   Status late(std::span<const int> members) const;
   std::uint32_t seats_of(std::span<const int> members) const;
-  std::size_t seat(int rank) const { return static_cast<std::size_t>(seats_[static_cast<std::size_t>(rank)]); }
+  std::size_t seat(int rank) const {
+    return static_cast<std::size_t>(seats_[static_cast<std::size_t>(rank)]);
+  }
   BoardRank& at(int rank) const { return board_->rank(static_cast<int>(seat(rank))); }
-  const BoardSlot& last_slot(int rank) const { return board_->slot(static_cast<int>(seat(rank)), round_ - 1); }
+  const BoardSlot& last_slot(int rank) const {
+    return board_->slot(static_cast<int>(seat(rank)), round_ - 1);
+  }
   std::uint64_t generation() const { return round_ >> 32; }
 
   std::shared_ptr<const SharedBoard> board_;

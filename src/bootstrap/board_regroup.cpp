@@ -23,7 +23,8 @@ std::uint32_t BoardExchange::seats_of(std::span<const int> members) const {
 
 Status BoardExchange::regroup(std::span<const int> members, Deadline deadline) {
   if (board_->nranks() > kMaxRegroupRanks) {
-    return failure(Code::unsupported, "regroup: %d ranks are more than %d", board_->nranks(), kMaxRegroupRanks);
+    return failure(Code::unsupported, "regroup: %d ranks are more than %d", board_->nranks(),
+                   kMaxRegroupRanks);
   }
   NL_TRY(check_members(members, rank_, nranks()));
   // Ends the others' calls.
@@ -42,7 +43,8 @@ Status BoardExchange::regroup(std::span<const int> members, Deadline deadline) {
 
 Status BoardExchange::gather(std::span<const int> members, Deadline deadline) {
   auto& word = board_->header().regroup;
-  const std::uint32_t mine = 1u << seat(rank_), wanted = seats_of(members), present = seats_of(all_members(nranks()));
+  const std::uint32_t mine = 1u << seat(rank_), wanted = seats_of(members),
+                      present = seats_of(all_members(nranks()));
   at(rank_).wanted.store(wanted, std::memory_order_relaxed);  // published by the next line
   word.fetch_or(mine, std::memory_order_acq_rel);
   board_->ring();

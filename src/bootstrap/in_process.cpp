@@ -100,8 +100,8 @@ struct Group;
 // How far one rank is with starting over.
 struct Regrouping {
   bool waits = false;
-  bool left_out = false;           // the others have gone on
-  std::vector<int> members = {};   // that it last waited for, until it gets them
+  bool left_out = false;             // the others have gone on
+  std::vector<int> members = {};     // that it last waited for, until it gets them
   std::shared_ptr<Group> next = {};  // where it belongs from now on
   int next_rank = 0;
 };
@@ -201,7 +201,8 @@ class InProcessExchange final : public Exchange {
 
  private:
   static Status hindrance(const Group& group, const Regrouping& mine) {
-    if (mine.left_out) return failure(Code::remote_error, "regroup: the others have gone on without this rank");
+    if (mine.left_out)
+      return failure(Code::remote_error, "regroup: the others have gone on without this rank");
     for (const int peer : mine.members) {
       if (group.gone[static_cast<std::size_t>(peer)])
         return failure(Code::remote_error, "regroup: rank %d has left the group", peer);

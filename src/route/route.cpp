@@ -203,7 +203,8 @@ Route all_reduce(const Facts& facts) {
     return route;
   }
   if (facts.forced.protocol && can_take(facts, *facts.forced.protocol)) {
-    return with_protocol(facts, *facts.forced.protocol, "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this protocol");
+    return with_protocol(facts, *facts.forced.protocol,
+                         "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this protocol");
   }
   if (!facts.gpu) return on_cpu(facts);
   if (facts.two_shot && two_shot_pays(facts, of_two_shot)) return two_shot(facts, of_two_shot);

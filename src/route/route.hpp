@@ -15,8 +15,8 @@ namespace nearlight::route {
 using algorithm::Algorithm;
 using algorithm::Protocol;
 
-// What NEARLIGHT_FORCE_PATH, or nearlightCommSetPath later, asks of all calls that can do so: one-shot by a protocol, or two-shot by the
-// protocol that the type takes.
+// What NEARLIGHT_FORCE_PATH, or nearlightCommSetPath later, asks of all calls that can do so: one-shot by a
+// protocol, or two-shot by the protocol that the type takes.
 struct Forced {
   bool two_shot = false;
   std::optional<Protocol> protocol;

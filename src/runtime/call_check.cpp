@@ -72,10 +72,10 @@ Status compare(std::uint64_t number, const Values& first, std::size_t first_rank
                std::size_t rank) {
   for (std::size_t i = 0; i < first.size(); ++i) {
     if (other[i] == first[i]) continue;
-    return failure(Code::invalid_usage,
-                   "call %llu differs between ranks: %s is %s on rank %zu, %s on rank %zu",
-                   static_cast<unsigned long long>(number), kFields[i].name,
-                   kFields[i].in_words(first[i]).c_str(), first_rank, kFields[i].in_words(other[i]).c_str(), rank);
+    return failure(
+        Code::invalid_usage, "call %llu differs between ranks: %s is %s on rank %zu, %s on rank %zu",
+        static_cast<unsigned long long>(number), kFields[i].name, kFields[i].in_words(first[i]).c_str(),
+        first_rank, kFields[i].in_words(other[i]).c_str(), rank);
   }
   return {};
 }
@@ -85,7 +85,8 @@ Status compare(std::uint64_t number, const Values& first, std::size_t first_rank
 Status check_calls_agree(Exchange& exchange, const Call& call, std::uint64_t number, Deadline deadline) {
   auto all = gather_values(exchange, values_of(call, number), deadline);
   if (!all.ok()) return all.status().with_context("check mode");
-  for (std::size_t rank = 1; rank < all->size(); ++rank) NL_TRY(compare(number, (*all)[0], 0, (*all)[rank], rank));
+  for (std::size_t rank = 1; rank < all->size(); ++rank)
+    NL_TRY(compare(number, (*all)[0], 0, (*all)[rank], rank));
   return {};
 }
 

@@ -11,8 +11,8 @@
 #include "base/fault_point.hpp"
 #include "memory/handover.hpp"
 #include "runtime/calibration.hpp"
-#include "runtime/capture_mode.hpp"
 #include "runtime/call_route.hpp"
+#include "runtime/capture_mode.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
 #include "runtime/device_memory.hpp"
@@ -173,8 +173,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     if (watch.ok()) comm->watch_ = std::move(*watch);
   }
   if (comm->check_ && exchange->same_process()) {
-    NL_TRY_ASSIGN(comm->ledger_,
-                  memory::share_from_rank0<CallLedger>(*exchange, std::make_shared<CallLedger>(nranks), deadline));
+    NL_TRY_ASSIGN(comm->ledger_, memory::share_from_rank0<CallLedger>(
+                                     *exchange, std::make_shared<CallLedger>(nranks), deadline));
     comm->ledger_->join(comm->rank_, [raw = comm.get()](const Status& why) { raw->stop(why, -1); });
   }
   // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
@@ -214,8 +214,18 @@ CudaCommunicator::~CudaCommunicator() {
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {true,          nranks(),      count,           type, op,      regions_,
-          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_of(path_.load(std::memory_order_relaxed))};
+  return {true,
+          nranks(),
+          count,
+          type,
+          op,
+          regions_,
+          layout_.slots,
+          layout_.cells,
+          layout_.packets,
+          true,
+          &table_,
+          forced_of(path_.load(std::memory_order_relaxed))};
 }
 
 Status CudaCommunicator::set_path(const std::string& path) {
@@ -354,8 +364,9 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   }
   NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
   if (check_) {
-    NL_TRY(compare_calls({.collective = Collective::all_reduce, .count = count, .type = type, .op = op.op, .options = options},
-                         stream, capturing));
+    NL_TRY(compare_calls(
+        {.collective = Collective::all_reduce, .count = count, .type = type, .op = op.op, .options = options},
+        stream, capturing));
   }
   return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream), stream,
                   capturing);

@@ -66,18 +66,19 @@ Status CudaCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
   NL_TRY(survivors_.check_all(nranks()));
   const DeviceGuard guard(device_);
   // Failed from here on, unless all goes well; and the kernels' waits end.
-  const std::uint64_t count = stop(failure(Code::aborted, "a reset of rank %d has not been completed", rank_), -1);
-  const ResetSteps steps{.end_own = [&](Deadline until) {
-                           return guard.status().ok() ? wait_until_idle(device_, until) : guard.status();
-                         },
+  const std::uint64_t count =
+      stop(failure(Code::aborted, "a reset of rank %d has not been completed", rank_), -1);
+  const ResetSteps steps{.end_own =
+                             [&](Deadline until) {
+                               return guard.status().ok() ? wait_until_idle(device_, until) : guard.status();
+                             },
                          .last_epoch = [&] { return control_->highest_epoch(regions_); },
-                         .rest =
-                             [&](std::uint32_t epoch) -> Status {
-                               if (ledger_ != nullptr) ledger_->clear();
-                               NL_TRY(clear_regions());
-                               NL_TRY(empty_packets());
-                               return control_->rearm(regions_, epoch);
-                             }};
+                         .rest = [&](std::uint32_t epoch) -> Status {
+                           if (ledger_ != nullptr) ledger_->clear();
+                           NL_TRY(clear_regions());
+                           NL_TRY(empty_packets());
+                           return control_->rearm(regions_, epoch);
+                         }};
   NL_TRY(reset_together(*exchange_, steps, deadline));
   return stop_note_.forget(count, [&] {
     calls_ = 0;
@@ -86,8 +87,8 @@ Status CudaCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
   });
 }
 
-Result<std::unique_ptr<Communicator>> CudaCommunicator::shrink(std::span<const int> members,
-                                                               std::optional<std::chrono::milliseconds> limit) {
+Result<std::unique_ptr<Communicator>> CudaCommunicator::shrink(
+    std::span<const int> members, std::optional<std::chrono::milliseconds> limit) {
   const auto time = limit.value_or(wish_.options.create_timeout);
   NL_TRY(check_limit("limit", time));
   const Deadline deadline = Deadline::after(time);
@@ -99,8 +100,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::shrink(std::span<const i
   NL_TRY(survivors_.regroup(*exchange_, members, deadline));
   Options options = wish_.options;
   options.create_timeout = deadline.left_or_1_ms();
-  NL_TRY_ASSIGN(auto smaller, create(exchange_, device_, wish_.one_rank_per_gpu, wish_.make_heap, wish_.context,
-                                     options));
+  NL_TRY_ASSIGN(auto smaller,
+                create(exchange_, device_, wish_.one_rank_per_gpu, wish_.make_heap, wish_.context, options));
   exchange_.reset();
   return smaller;
 }

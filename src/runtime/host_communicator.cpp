@@ -113,8 +113,8 @@ Status HostCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
   });
 }
 
-Result<std::unique_ptr<Communicator>> HostCommunicator::shrink(std::span<const int> members,
-                                                               std::optional<std::chrono::milliseconds> limit) {
+Result<std::unique_ptr<Communicator>> HostCommunicator::shrink(
+    std::span<const int> members, std::optional<std::chrono::milliseconds> limit) {
   NL_TRY(check_limit("limit", limit.value_or(options_.create_timeout)));
   const Deadline deadline = Deadline::after(limit.value_or(options_.create_timeout));
   NL_TRY(check_members(members, rank(), nranks()));
@@ -130,8 +130,18 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::shrink(std::span<const i
 }
 
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {false,         nranks(),      count,           type, op,      1,
-          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_of(path_.load(std::memory_order_relaxed))};
+  return {false,
+          nranks(),
+          count,
+          type,
+          op,
+          1,
+          layout_.slots,
+          layout_.cells,
+          layout_.packets,
+          true,
+          &table_,
+          forced_of(path_.load(std::memory_order_relaxed))};
 }
 
 Status HostCommunicator::set_path(const std::string& path) {
@@ -158,7 +168,9 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
   if (count != 0) NL_TRY(check_buffers(send, recv, count, type, op));
-  if (check_) NL_TRY(compare_calls({Collective::all_reduce, count, type, op.op, path_.load(std::memory_order_relaxed), options}));
+  if (check_)
+    NL_TRY(compare_calls(
+        {Collective::all_reduce, count, type, op.op, path_.load(std::memory_order_relaxed), options}));
   if (count == 0) return {};
   if ((options.delay_point != 0 || options.packet_fault != 0) && !algorithm::has_own_code(type, op.op)) {
     return failure(Code::invalid_argument, "%s: not for %s %s, only for %s",
@@ -201,7 +213,9 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
 Status HostCommunicator::barrier(Stream stream) {
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
-  if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum, path_.load(std::memory_order_relaxed)}));
+  if (check_)
+    NL_TRY(compare_calls(
+        {Collective::barrier, 0, DataType::i8, ReduceOp::sum, path_.load(std::memory_order_relaxed)}));
   if (nranks() == 1) return {};
   algorithm::host::barrier({.region = heap_->view().base + heap_offset_,
                             .stride = heap_->view().stride,

@@ -60,7 +60,8 @@ class HostCommunicator final : public Communicator {
   }
 
   std::shared_ptr<Exchange> owned_exchange_;
-  Exchange* exchange_ = nullptr;  // of the creation; in use after it in check mode and for recovery. Null: shrunk
+  Exchange* exchange_ =
+      nullptr;  // of the creation; in use after it in check mode and for recovery. Null: shrunk
   std::unique_ptr<memory::Heap> heap_;
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;

@@ -17,8 +17,8 @@ Status unknown_path(const std::string& text, const char* what) {
   std::string known;
   for (const route::Protocol protocol : algorithm::kProtocols)
     known += std::string(algorithm::name_of(protocol)) + ", ";
-  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s", what, text.c_str(), known.c_str(),
-                 two_shot_name());
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s", what, text.c_str(),
+                 known.c_str(), two_shot_name());
 }
 
 Result<route::Forced> read_forced() {

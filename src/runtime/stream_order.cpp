@@ -25,10 +25,11 @@ Status StreamOrder::before(cudaStream_t stream, int rank) {
   if (reported_) return {};
   reported_ = true;
   char text[240];
-  std::snprintf(text, sizeof text,
-                "check mode: a call of rank %d on stream %p while its call on stream %p has not ended; streams of "
-                "one communicator must be joined by events (in check mode the calls are put in order)",
-                rank, static_cast<void*>(stream), static_cast<void*>(last_));
+  std::snprintf(
+      text, sizeof text,
+      "check mode: a call of rank %d on stream %p while its call on stream %p has not ended; streams of "
+      "one communicator must be joined by events (in check mode the calls are put in order)",
+      rank, static_cast<void*>(stream), static_cast<void*>(last_));
   log::warn(text);
   return {};
 }

@@ -7,11 +7,11 @@
 
 namespace nearlight::runtime {
 
-// What a communicator enqueues must be ordered: one stream, or streams joined by events. Whether an event joins
-// two streams cannot be asked. So what can be seen is reported: a call on another stream while the one before
-// has not ended. And since it may be a mistake, such a call is made to wait for the one before, which changes
-// nothing where it was none. Calls that are captured are left out: there the graph has the order. One thread
-// at a time, the rank's device current.
+// What a communicator enqueues must be ordered: one stream, or streams joined by events. Whether an event
+// joins two streams cannot be asked. So what can be seen is reported: a call on another stream while the one
+// before has not ended. And since it may be a mistake, such a call is made to wait for the one before, which
+// changes nothing where it was none. Calls that are captured are left out: there the graph has the order. One
+// thread at a time, the rank's device current.
 class StreamOrder {
  public:
   StreamOrder() = default;

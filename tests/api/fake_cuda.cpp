@@ -178,7 +178,8 @@ cudaError_t cudaMemset2D(void* to, std::size_t pitch, int value, std::size_t wid
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return count("cudaStreamSynchronize"); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned int) {
   const std::lock_guard lock(state().mutex);
-  if (const cudaError_t error = count(state(), "cudaEventCreateWithFlags"); error != cudaSuccess) return error;
+  if (const cudaError_t error = count(state(), "cudaEventCreateWithFlags"); error != cudaSuccess)
+    return error;
   *out = reinterpret_cast<cudaEvent_t>(new bool(false));
   ++state().objects;
   return cudaSuccess;
@@ -197,7 +198,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const cudaError_t error = count("cudaEventQuery");
   return error == cudaSuccess && *reinterpret_cast<bool*>(event) ? cudaErrorNotReady : error;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int) { return count("cudaStreamWaitEvent"); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int) {
+  return count("cudaStreamWaitEvent");
+}
 cudaError_t cudaDeviceSynchronize() { return count("cudaDeviceSynchronize"); }
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
   // As CUDA does: the question spoils a capture.
@@ -297,8 +300,8 @@ Status preload_clock() {
 namespace nearlight::runtime {
 
 // There is no time to measure.
-Result<route::Placement> calibrate(Exchange& exchange, int, const algorithm::cuda::AllReduceArgs&, std::uint32_t,
-                                   Deadline deadline) {
+Result<route::Placement> calibrate(Exchange& exchange, int, const algorithm::cuda::AllReduceArgs&,
+                                   std::uint32_t, Deadline deadline) {
   NL_TRY(agree(exchange, fault_points::pass(fault_points::kCudaCalibrate), deadline));
   return route::Placement("no GPU");
 }

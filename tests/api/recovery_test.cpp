@@ -14,7 +14,8 @@ nearlightConfig_t hasty_config() {
 
 float sum_of_ones(nearlightComm_t comm) {
   float value = 1;
-  EXPECT_EQ(nearlightAllReduce(&value, &value, 1, nearlightFloat32, nearlightSum, comm, nullptr), nearlightSuccess)
+  EXPECT_EQ(nearlightAllReduce(&value, &value, 1, nearlightFloat32, nearlightSum, comm, nullptr),
+            nearlightSuccess)
       << nearlightGetLastError();
   return value;
 }
@@ -41,7 +42,8 @@ TEST(ApiRecovery, ResetBringsAFailedGroupBack) {
 
 TEST(ApiRecovery, ResetNamesWhoDoesNotCome) {
   const HostGroup group(2);
-  expect_error(nearlightCommReset(group[0], 50), nearlightTimeout, {"nearlightCommReset on rank 0", "rank(s) 1"});
+  expect_error(nearlightCommReset(group[0], 50), nearlightTimeout,
+               {"nearlightCommReset on rank 0", "rank(s) 1"});
   expect_error(nearlightCommReset(group[0], -1), nearlightInvalidArgument, {"limit", "-1 ms"});
   expect_error(nearlightCommReset(nullptr, 0), nearlightInvalidArgument, {"comm is NULL"});
   group.run([](int, nearlightComm_t comm) {
@@ -78,12 +80,16 @@ TEST(ApiRecovery, ShrinkNamesItsArguments) {
   const HostGroup group(2);
   nearlightComm_t shrunk = nullptr;
   const int both[] = {0, 1}, other[] = {1}, wrong[] = {0, 2};
-  expect_error(nearlightCommShrink(group[0], nullptr, 1, 0, &shrunk), nearlightInvalidArgument, {"members is NULL"});
-  expect_error(nearlightCommShrink(group[0], both, 2, 0, nullptr), nearlightInvalidArgument, {"shrunk is NULL"});
+  expect_error(nearlightCommShrink(group[0], nullptr, 1, 0, &shrunk), nearlightInvalidArgument,
+               {"members is NULL"});
+  expect_error(nearlightCommShrink(group[0], both, 2, 0, nullptr), nearlightInvalidArgument,
+               {"shrunk is NULL"});
   expect_error(nearlightCommShrink(group[0], both, 0, 0, &shrunk), nearlightInvalidArgument, {"nmembers: 0"});
   expect_error(nearlightCommShrink(group[0], both, 3, 0, &shrunk), nearlightInvalidArgument, {"nmembers: 3"});
-  expect_error(nearlightCommShrink(group[0], other, 1, 0, &shrunk), nearlightInvalidArgument, {"members", "itself"});
-  expect_error(nearlightCommShrink(group[0], wrong, 2, 0, &shrunk), nearlightInvalidArgument, {"members", "no rank"});
+  expect_error(nearlightCommShrink(group[0], other, 1, 0, &shrunk), nearlightInvalidArgument,
+               {"members", "itself"});
+  expect_error(nearlightCommShrink(group[0], wrong, 2, 0, &shrunk), nearlightInvalidArgument,
+               {"members", "no rank"});
   expect_error(nearlightCommShrink(nullptr, both, 2, 0, &shrunk), nearlightInvalidArgument, {"comm is NULL"});
   EXPECT_EQ(shrunk, nullptr);
   group.run([](int, nearlightComm_t comm) { EXPECT_EQ(sum_of_ones(comm), 2.0f); });
@@ -92,17 +98,20 @@ TEST(ApiRecovery, ShrinkNamesItsArguments) {
 TEST(ApiRecovery, SetPathMovesCallsAndBack) {
   const HostGroup group(2);
   group.run([](int, nearlightComm_t comm) {
-    for (const char* const path : {"simple", "ll", "sentinel", static_cast<const char*>(nullptr), "two_shot", ""}) {
+    for (const char* const path :
+         {"simple", "ll", "sentinel", static_cast<const char*>(nullptr), "two_shot", ""}) {
       EXPECT_EQ(nearlightCommSetPath(comm, path), nearlightSuccess) << nearlightGetLastError();
       nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
-      EXPECT_EQ(nearlightExplain(comm, nearlightCollectiveAllReduce, 100, nearlightFloat32, nearlightSum, &route),
-                nearlightSuccess);
+      EXPECT_EQ(
+          nearlightExplain(comm, nearlightCollectiveAllReduce, 100, nearlightFloat32, nearlightSum, &route),
+          nearlightSuccess);
       if (path != nullptr && *path != 0 && std::string(path) != "two_shot") {
         EXPECT_STREQ(route.protocol, path);
       }
       EXPECT_EQ(sum_of_ones(comm), 2.0f);
     }
-    expect_error(nearlightCommSetPath(comm, "fast"), nearlightInvalidArgument, {"path is \"fast\"", "two_shot"});
+    expect_error(nearlightCommSetPath(comm, "fast"), nearlightInvalidArgument,
+                 {"path is \"fast\"", "two_shot"});
   });
   expect_error(nearlightCommSetPath(nullptr, "ll"), nearlightInvalidArgument, {"comm is NULL"});
 }

@@ -100,7 +100,8 @@ struct Reset : Scenario {
     if (C::kMovesOn && C::kWaitForEnd) {
       epochs[number](RL_INFO).store(get(rank.state.epoch));
       told.arrive_and_wait(number, kRanks);
-      for (int from = 0; from < kRanks; ++from) epoch = std::max<std::uint32_t>(epoch, epochs[from](RL_INFO).load());
+      for (int from = 0; from < kRanks; ++from)
+        epoch = std::max<std::uint32_t>(epoch, epochs[from](RL_INFO).load());
     }
     if (!C::kWaitForEnd) epoch = C::kInitialEpoch + C::kStepsBefore;  // a rank that did all it could
     if (C::kClears) rest_scratch(number);
@@ -130,7 +131,8 @@ struct Reset : Scenario {
     protocol::Control<Space> control;
     control.abort = &rank.abort;  // no record: which thread may write one is no matter here
     control.timeout_ns = patience;
-    protocol::Session session(View(memory, number), exec::ModelCoop{0, 1, nullptr}, rank.state, control, 0, 0);
+    protocol::Session session(View(memory, number), exec::ModelCoop{0, 1, nullptr}, rank.state, control, 0,
+                              0);
     const auto count = static_cast<std::uint64_t>(C::kStepList[step].count);
     const algorithm::Buffer<Space, std::int32_t> in(rank.input[step], count), out(rank.output[step], count);
     if (C::kStepList[step].protocol == kLl) {
@@ -217,8 +219,8 @@ struct NoForgiving : Base {
   static constexpr bool kForgives = false;
 };
 
-// What a peer still sends lands in scratch that is at rest already; the model sees it as a store that is not ordered
-// after the clearing.
+// What a peer still sends lands in scratch that is at rest already; the model sees it as a store that is not
+// ordered after the clearing.
 TEST(ResetMutant, NoWaitForThePeersEndIsFound) {
   expect_found<Reset<NoWaitForEnd<Late<SentinelReset>>>>(rl::test_result_data_race, 20'000);
 }

@@ -11,7 +11,8 @@
 
 namespace nearlight::test {
 
-inline constexpr route::Protocol kProtocols[] = {route::Protocol::ll, route::Protocol::simple, route::Protocol::sentinel};
+inline constexpr route::Protocol kProtocols[] = {route::Protocol::ll, route::Protocol::simple,
+                                                 route::Protocol::sentinel};
 
 // Small, so that messages take many rounds.
 inline runtime::Options with_timeout(std::chrono::milliseconds timeout) {
@@ -23,7 +24,8 @@ inline runtime::Options with_timeout(std::chrono::milliseconds timeout) {
   return options;
 }
 
-inline Status call(runtime::Communicator& comm, std::size_t count = 100, const runtime::CallOptions& options = {}) {
+inline Status call(runtime::Communicator& comm, std::size_t count = 100,
+                   const runtime::CallOptions& options = {}) {
   std::vector<float> data(count, -1.0f);
   return comm.all_reduce(data.data(), data.data(), count, DataType::f32, ReduceOp::sum, nullptr, options);
 }
@@ -37,10 +39,12 @@ inline void expect_right_results(runtime::Communicator& comm, Problems& trouble)
       how.protocol = protocol;
       number = number >= 1000 ? 1 : number + 1;
       std::vector<float> data(count);
-      for (std::size_t i = 0; i < count; ++i) data[i] = number + static_cast<float>(i) + static_cast<float>(comm.rank());
+      for (std::size_t i = 0; i < count; ++i)
+        data[i] = number + static_cast<float>(i) + static_cast<float>(comm.rank());
       const Status status =
           comm.all_reduce(data.data(), data.data(), count, DataType::f32, ReduceOp::sum, nullptr, how);
-      if (!status.ok()) return trouble.add("%s: %s", algorithm::name_of(protocol), status.to_string().c_str());
+      if (!status.ok())
+        return trouble.add("%s: %s", algorithm::name_of(protocol), status.to_string().c_str());
       const auto n = static_cast<float>(comm.nranks());
       for (std::size_t i = 0; i < count; ++i) {
         if (data[i] != n * (number + static_cast<float>(i)) + n * (n - 1) / 2)

@@ -27,37 +27,38 @@ void reset(runtime::Communicator& comm, Problems& trouble) {
 // One rank is missing, is late or loses what it sends: what the others have got of it lies in their scratch.
 TEST_P(Reset, BringsRightResultsBackAfterATimeout) {
   const int times = GetParam() == Kind::threads ? 100 : 20;
-  const auto problems = run_communicators(
-      GetParam(), 3, with_timeout(150ms),
-      [times](runtime::Communicator& comm, Exchange& exchange, Problems& trouble) {
-        for (int time = 0; time < times && trouble.text().empty(); ++time) {
-          runtime::CallOptions how;
-          how.protocol = kProtocols[time / 3 % 3];
-          const std::size_t count = time % 2 == 0 ? 20 : 400;
-          const bool odd_one = comm.rank() == time / 9 % 3;
-          if (odd_one && time % 3 == 2) {
-            how.packet_fault = 1;
-            how.faulty_packet = static_cast<std::uint64_t>(time % 5);
-          }
-          Status status;
-          if (!odd_one || time % 3 == 2) status = call(comm, count, how);
-          meet(exchange, trouble);
-          // It sends what nobody waits for any more.
-          if (odd_one && time % 3 == 1) status = call(comm, count, how);
-          if (!odd_one && time % 3 != 2)
-            expect_failure(trouble, "the call", status, Code::timeout, {});
-          meet(exchange, trouble);
-          reset(comm, trouble);
-          expect_right_results(comm, trouble);
-        }
-      });
+  const auto problems =
+      run_communicators(GetParam(), 3, with_timeout(150ms),
+                        [times](runtime::Communicator& comm, Exchange& exchange, Problems& trouble) {
+                          for (int time = 0; time < times && trouble.text().empty(); ++time) {
+                            runtime::CallOptions how;
+                            how.protocol = kProtocols[time / 3 % 3];
+                            const std::size_t count = time % 2 == 0 ? 20 : 400;
+                            const bool odd_one = comm.rank() == time / 9 % 3;
+                            if (odd_one && time % 3 == 2) {
+                              how.packet_fault = 1;
+                              how.faulty_packet = static_cast<std::uint64_t>(time % 5);
+                            }
+                            Status status;
+                            if (!odd_one || time % 3 == 2) status = call(comm, count, how);
+                            meet(exchange, trouble);
+                            // It sends what nobody waits for any more.
+                            if (odd_one && time % 3 == 1) status = call(comm, count, how);
+                            if (!odd_one && time % 3 != 2)
+                              expect_failure(trouble, "the call", status, Code::timeout, {});
+                            meet(exchange, trouble);
+                            reset(comm, trouble);
+                            expect_right_results(comm, trouble);
+                          }
+                        });
   EXPECT_EQ(problems, "");
 }
 
 TEST_P(Reset, NamesWhoDoesNotComeAndWorksWhenItDoes) {
   const Shared<std::atomic<int>> failed;
   const auto problems = run_communicators(
-      GetParam(), 3, with_timeout(60s), [&](runtime::Communicator& comm, Exchange& exchange, Problems& trouble) {
+      GetParam(), 3, with_timeout(60s),
+      [&](runtime::Communicator& comm, Exchange& exchange, Problems& trouble) {
         expect_right_results(comm, trouble);
         meet(exchange, trouble);
         if (comm.rank() != 2) {
@@ -99,7 +100,8 @@ TEST_P(Reset, OfRanksWithReasonsOfTheirOwn) {
         for (int time = 0; time < 10 && trouble.text().empty(); ++time) {
           const int role = (comm.rank() + time) % 3;
           if (role == 0) comm.abort();
-          if (role == 1) expect_failure(trouble, "the call", call(comm), Code::timeout, {"nothing from rank"});
+          if (role == 1)
+            expect_failure(trouble, "the call", call(comm), Code::timeout, {"nothing from rank"});
           if (role == 2 && !comm.status().ok()) trouble.add("it has failed");
           meet(exchange, trouble);
           reset(comm, trouble);
@@ -128,24 +130,25 @@ TEST_P(Reset, GoesOnWithAnEpochThatNobodyHasHad) {
 }
 
 TEST_P(Reset, IsEndedByAbort) {
-  const auto problems = run_communicators(
-      GetParam(), 2, with_timeout(60s), [](runtime::Communicator& comm, Exchange& exchange, Problems& trouble) {
-        if (comm.rank() == 0) {
-          std::thread other([&] {
-            std::this_thread::sleep_for(50ms);
-            comm.abort();
-          });
-          expect_failure(trouble, "reset", comm.reset(), Code::aborted, {"told to stop"});
-          other.join();
-          if (comm.status().ok()) trouble.add("it has not failed");
-        } else {
-          std::this_thread::sleep_for(100ms);
-          static_cast<void>(comm.reset());
-        }
-        meet(exchange, trouble);
-        reset(comm, trouble);
-        expect_right_results(comm, trouble);
-      });
+  const auto problems =
+      run_communicators(GetParam(), 2, with_timeout(60s),
+                        [](runtime::Communicator& comm, Exchange& exchange, Problems& trouble) {
+                          if (comm.rank() == 0) {
+                            std::thread other([&] {
+                              std::this_thread::sleep_for(50ms);
+                              comm.abort();
+                            });
+                            expect_failure(trouble, "reset", comm.reset(), Code::aborted, {"told to stop"});
+                            other.join();
+                            if (comm.status().ok()) trouble.add("it has not failed");
+                          } else {
+                            std::this_thread::sleep_for(100ms);
+                            static_cast<void>(comm.reset());
+                          }
+                          meet(exchange, trouble);
+                          reset(comm, trouble);
+                          expect_right_results(comm, trouble);
+                        });
   EXPECT_EQ(problems, "");
 }
 
@@ -170,7 +173,8 @@ TEST_P(Reset, EndsTheComparisonOfCalls) {
 
 TEST_P(Reset, RefusesALimitThatIsNone) {
   const auto problems = run_communicators(
-      GetParam(), 2, with_timeout(60s), [](runtime::Communicator& comm, Exchange& exchange, Problems& trouble) {
+      GetParam(), 2, with_timeout(60s),
+      [](runtime::Communicator& comm, Exchange& exchange, Problems& trouble) {
         expect_failure(trouble, "reset", comm.reset(0ms), Code::invalid_argument, {"limit", "0 ms"});
         expect_failure(trouble, "reset", comm.reset(-5ms), Code::invalid_argument, {"limit"});
         meet(exchange, trouble);

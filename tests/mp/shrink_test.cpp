@@ -74,7 +74,8 @@ TEST_P(Shrink, NamesWhoDoesNotComeAndGoesOnWithFewer) {
   const Shared<std::atomic<int>> failed;
   const auto problems = run(GetParam(), 4, with_timeout(60s), [&](Created comm, Problems& trouble) {
     if (comm->rank() >= 2) return;
-    expect_failure(trouble, "shrink", comm->shrink(std::vector{0, 1, 2}, 100ms).status(), Code::timeout, {"2"});
+    expect_failure(trouble, "shrink", comm->shrink(std::vector{0, 1, 2}, 100ms).status(), Code::timeout,
+                   {"2"});
     expect_failure(trouble, "status", comm->status(), Code::aborted, {});
     ++*failed;
     wait_until([&] { return *failed == 2; }, 60'000ms);
@@ -88,8 +89,9 @@ TEST_P(Shrink, NamesTheFirstThatMeansOthers) {
   const auto problems = run(GetParam(), 3, with_timeout(60s), [&](Created comm, Problems& trouble) {
     const int rank = comm->rank();
     const std::vector<int> mine = rank == 1 ? std::vector{1, 2} : std::vector{0, 1, 2};
-    expect_failure(trouble, "shrink", comm->shrink(mine, 300ms).status(), Code::invalid_usage,
-                   {rank == 1 ? "ranks 1, 2, rank 2 with ranks 0, 1, 2" : "ranks 0, 1, 2, rank 1 with ranks 1, 2"});
+    expect_failure(
+        trouble, "shrink", comm->shrink(mine, 300ms).status(), Code::invalid_usage,
+        {rank == 1 ? "ranks 1, 2, rank 2 with ranks 0, 1, 2" : "ranks 0, 1, 2, rank 1 with ranks 1, 2"});
     ++*failed;
     wait_until([&] { return *failed == 3; }, 60'000ms);
     if (rank != 0) expect_shrunk(*comm, {1, 2}, trouble);

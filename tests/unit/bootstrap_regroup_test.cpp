@@ -1,5 +1,5 @@
-// Ranks that begin anew after a failure, with all or without some; for threads, forked processes and ranks that
-// met.
+// Ranks that begin anew after a failure, with all or without some; for threads, forked processes and ranks
+// that met.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -50,7 +50,8 @@ TEST_P(RegroupOf, BringsAFailedExchangeBack) {
                   const auto bytes = static_cast<std::size_t>(other ? 8 : 4);
                   std::vector<std::byte> mine(bytes), gathered(bytes * static_cast<std::size_t>(nranks));
                   const Status spoilt = exchange.all_gather(mine, gathered, patience());
-                  if (spoilt.ok() != (nranks == 1)) problems.add("all_gather: %s", spoilt.to_string().c_str());
+                  if (spoilt.ok() != (nranks == 1))
+                    problems.add("all_gather: %s", spoilt.to_string().c_str());
                   expect_ok(problems, "regroup", exchange.regroup(all, patience()));
                   expect_members(problems, exchange, exchange.rank(), all);
                 }
@@ -100,12 +101,14 @@ TEST_P(RegroupOf, IsForAllOrForNone) {
                 int tries = 0;
                 do {
                   const milliseconds limit((exchange.rank() * 7 + time * 5 + tries * 3) % 11);
-                  status = exchange.regroup(all_members(3), tries < 200 ? Deadline::after(limit) : patience());
+                  status =
+                      exchange.regroup(all_members(3), tries < 200 ? Deadline::after(limit) : patience());
                 } while (!status.ok() && status.code() == Code::timeout && ++tries < 210);
                 expect_ok(problems, "regroup", status);
                 const auto times = gather_values(exchange, time, patience());
                 if (!times.ok()) return problems.add("time %d: %s", time, times.status().to_string().c_str());
-                if (*times != std::vector<int>(3, time)) problems.add("time %d: %s", time, in_words(*times).c_str());
+                if (*times != std::vector<int>(3, time))
+                  problems.add("time %d: %s", time, in_words(*times).c_str());
               }
               meet(exchange, problems);
             }));
@@ -167,7 +170,8 @@ TEST_P(RegroupOf, ForgetsDescriptorsOnTheirWay) {
               UniqueFd wrong(::open("/dev/null", O_RDONLY | O_CLOEXEC));
               UniqueFd right(::memfd_create("right", MFD_CLOEXEC));
               // Rank 2 does not take part, so nobody takes what rank 0 has sent.
-              const Status broken = rank == 2 ? Status() : exchange.share_fd(rank == 0 ? wrong.get() : -1, 0, soon()).status();
+              const Status broken =
+                  rank == 2 ? Status() : exchange.share_fd(rank == 0 ? wrong.get() : -1, 0, soon()).status();
               if (broken.ok() != (rank == 2)) problems.add("share_fd: %s", broken.to_string().c_str());
               ++*failed;
               wait_until([&] { return *failed == 3; }, milliseconds(60'000));

@@ -16,7 +16,8 @@ TEST(CallLedger, WhoComesSecondFindsTheDifferenceAndStopsAll) {
   CallLedger ledger(3);
   std::vector<std::string> stopped(3);
   for (int rank = 0; rank < 3; ++rank) {
-    ledger.join(rank, [&stopped, rank](const Status& why) { stopped[static_cast<std::size_t>(rank)] = why.text(); });
+    ledger.join(
+        rank, [&stopped, rank](const Status& why) { stopped[static_cast<std::size_t>(rank)] = why.text(); });
   }
   EXPECT_TRUE(ledger.post(2, 0, call_of(5)).ok());
   EXPECT_TRUE(ledger.post(2, 1, call_of(6)).ok());  // far ahead

@@ -30,10 +30,11 @@ TEST(SetPath, MovesCallsAndBack) {
         const std::string usual = comm.explain_all_reduce(1000, DataType::f32, ReduceOp::sum).reason;
         for (int round = 0; round < 20; ++round) {
           for (const char* const path : {"ll", "simple", "sentinel", "two_shot", ""}) {
-            if (const Status status = comm.set_path(path); !status.ok()) trouble.add("%s", status.to_string().c_str());
+            if (const Status status = comm.set_path(path); !status.ok())
+              trouble.add("%s", status.to_string().c_str());
             const route::Route route = comm.explain_all_reduce(1000, DataType::f32, ReduceOp::sum);
             const std::string taken = route.algorithm == route::Algorithm::two_shot ? name_of(route.algorithm)
-                                                                                     : name_of(route.protocol);
+                                                                                    : name_of(route.protocol);
             if (*path != 0 && taken != path) trouble.add("%s instead of %s", taken.c_str(), path);
             const bool by_call = std::string(route.reason).find("nearlightCommSetPath") != std::string::npos;
             if (by_call != (*path != 0)) trouble.add("the reason is %s", route.reason);
