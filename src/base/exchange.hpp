@@ -48,6 +48,9 @@ class Exchange {
     return failure(Code::unsupported, "regroup: the ranks cannot meet again");
   }
 
+  // Whether regroup() can leave ranks out.
+  virtual bool can_leave_out() const { return false; }
+
   // True when all ranks live in this process and so share its address space.
   virtual bool same_process() const = 0;
   // The processes of the ranks, for watching; empty when same_process().

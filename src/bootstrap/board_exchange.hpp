@@ -33,6 +33,7 @@ class BoardExchange final : public Exchange {
   Result<UniqueFd> share_fd(int fd, int root, Deadline deadline) override;
   // Of at most kMaxRegroupRanks ranks at the start.
   Status regroup(std::span<const int> members, Deadline deadline) override;
+  bool can_leave_out() const override { return board_->nranks() <= kMaxRegroupRanks; }
   bool same_process() const override { return false; }
   std::vector<pid_t> processes() const override;
 

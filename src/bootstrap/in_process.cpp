@@ -136,6 +136,7 @@ class InProcessExchange final : public Exchange {
 
   int rank() const override { return rank_; }
   int nranks() const override { return group_->nranks; }
+  bool can_leave_out() const override { return true; }
   bool same_process() const override { return true; }
   std::vector<pid_t> processes() const override { return {}; }
 

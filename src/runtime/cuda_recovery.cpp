@@ -93,7 +93,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::shrink(
   NL_TRY(check_limit("limit", time));
   const Deadline deadline = Deadline::after(time);
   NL_TRY(check_members(members, rank_, nranks()));
-  if (exchange_ == nullptr) return survivors_.check_all(0);
+  NL_TRY(survivors_.check_shrink(exchange_.get()));
   // Kernels that still run store into memory that the smaller communicator does not have; they end soon, so
   // that its creation does not wait for them.
   stop(failure(Code::aborted, "rank %d goes on in a smaller communicator", rank_), -1);

@@ -118,7 +118,7 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::shrink(
   NL_TRY(check_limit("limit", limit.value_or(options_.create_timeout)));
   const Deadline deadline = Deadline::after(limit.value_or(options_.create_timeout));
   NL_TRY(check_members(members, rank(), nranks()));
-  if (exchange_ == nullptr) return survivors_.check_all(0);
+  NL_TRY(survivors_.check_shrink(exchange_));
   stop(failure(Code::aborted, "rank %d goes on in a smaller communicator", rank()), -1);
   NL_TRY(survivors_.regroup(*exchange_, members, deadline));
   Options options = options_;

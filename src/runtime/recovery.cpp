@@ -26,6 +26,14 @@ Status Survivors::check_all(int nranks) const {
                  in_words(ranks_).c_str());
 }
 
+Status Survivors::check_shrink(const Exchange* exchange) const {
+  if (exchange == nullptr) return check_all(0);
+  if (exchange->can_leave_out()) return {};
+  return failure(
+      Code::unsupported,
+      "the ranks meet where none can be left out; with NCCL: shrink its communicator and attach to that");
+}
+
 Status Survivors::regroup(Exchange& exchange, std::span<const int> members, Deadline deadline) {
   std::vector<int> numbers;  // as the exchange has them
   for (const int rank : members) {

@@ -37,6 +37,8 @@ class Survivors {
 
   // Code::invalid_usage when some were left out.
   Status check_all(int nranks) const;
+  // Before anything is ended: whether a shrink can be tried. `exchange` null: it went to the smaller one.
+  Status check_shrink(const Exchange* exchange) const;
   // Regroups the exchange with `members`, which are ranks of the communicator.
   Status regroup(Exchange& exchange, std::span<const int> members, Deadline deadline);
 

@@ -9,6 +9,7 @@
 #include "algorithm/one_shot.hpp"
 #include "bootstrap/process_group.hpp"
 #include "runtime/create.hpp"
+#include "tests/mp/faulty_exchange.hpp"
 #include "tests/mp/kinds.hpp"
 #include "tests/mp/recovery.hpp"
 
@@ -113,6 +114,20 @@ TEST_P(Shrink, RefusesListsThatAreNone) {
     expect_failure(trouble, "limit", comm->shrink(std::vector{0, 1}, 0ms).status(), Code::invalid_argument,
                    {"limit"});
     expect_right_results(*comm, trouble);  // as it was
+  });
+  EXPECT_EQ(problems, "");
+}
+
+// Ranks that meet where nobody can be left out: refused before anything is ended.
+TEST_P(Shrink, IsRefusedWhereTheRanksMeetAllOrNone) {
+  const auto problems = run_ranks(GetParam(), 2, [](Exchange& exchange, Problems& trouble) {
+    FaultyExchange plain(exchange, FaultyExchange::Fault::none, 0);
+    auto comm = runtime::create_host(plain, with_timeout(60s));
+    if (!comm.ok()) return trouble.add("%s", comm.status().to_string().c_str());
+    expect_failure(trouble, "shrink", (*comm)->shrink(std::vector{0, 1}).status(), Code::unsupported,
+                   {"none can be left out"});
+    expect_right_results(**comm, trouble);
+    meet(exchange, trouble);
   });
   EXPECT_EQ(problems, "");
 }
