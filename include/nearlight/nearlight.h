@@ -138,9 +138,9 @@ typedef struct {
                                 [NEARLIGHT_TIMEOUT_MS, else 600000] */
   int64_t create_timeout_ms; /* how long creation may take, in ms, 1 ms to a year [60000] */
   int32_t check;             /* 1: check mode, -1: none [NEARLIGHT_CHECK, else none]. In check mode every call
-                                looks at its pointers and its stream, and CPU ranks compare the call (count,
-                                type, operator) with all other ranks before they start: slower, for finding
-                                mistakes */
+                                looks at its pointers and its stream, and is compared with all other ranks'
+                                (collective, count, type, operator, path), which waits for them but for GPU
+                                ranks of one process: slower, for finding mistakes */
   uint32_t regions;          /* parallel regions of the scratch, so the most CTAs, at most 1024 */
   uint32_t slots;            /* LL slots (8 bytes of payload) a region, a multiple of 32, at most 2^20 */
   uint32_t chunk_bytes;      /* bytes of a chunk of the simple protocol, a multiple of 16, at most 64 MiB */
@@ -218,6 +218,45 @@ NEARLIGHT_API nearlightResult_t nearlightCommDestroy(nearlightComm_t comm);
  */
 NEARLIGHT_API nearlightResult_t nearlightCommAbort(nearlightComm_t comm);
 
+/* ---- coming back from a failure --------------------------------------------------------------------- */
+
+/* Brings a communicator back, failed or not, with the ranks that it has: ends what this rank still waits for,
+ * waits until nothing of it runs on any rank, and puts the scratch of all to rest. Results of operations that
+ * were under way are undefined; CUDA graphs that captured its operations can be replayed as before. GPU ranks
+ * wait for all work of their device. Collective: one thread of every rank, and no operation of the
+ * communicator (nor a graph with one) is started meanwhile. Waits at most `timeout_ms` (1 ms to a year; 0:
+ * what creation may take); longer than the limit of one wait is of use, since the others may still be in one.
+ * On failure the communicator has failed, and nearlightCommReset may be called again. Errors:
+ * nearlightInvalidArgument (no live communicator, timeout_ms), nearlightTimeout (names who did not come, or
+ * whose device has not ended its work), nearlightRemoteError (names who is gone: see nearlightCommShrink),
+ * nearlightInvalidUsage (another thread is in a call; it was shrunk), nearlightAborted (nearlightCommAbort
+ * meanwhile), nearlightUnsupported (attached to NCCL, when a rank did not come the time before),
+ * nearlightCudaError. */
+NEARLIGHT_API nearlightResult_t nearlightCommReset(nearlightComm_t comm, int64_t timeout_ms);
+
+/* A new communicator of the `nmembers` ranks members[] of `comm` alone (ascending, this rank among them),
+ * which are renumbered in order: for when the others are gone. It has the configuration of `comm` and memory
+ * of its own, so that nothing of it depends on those who are left out. `comm` has failed from then on;
+ * destroy it. Collective over the members, who all give the same list; the others need not live, and are left
+ * out for good. Waits at most `timeout_ms`, as above. On failure `comm` has failed and *shrunk is not
+ * written; nearlightCommShrink may be called again with these members or fewer. Errors:
+ * nearlightInvalidArgument (no live communicator; members or shrunk is NULL; members[] is no such list, or
+ * has one that was left out before; timeout_ms), nearlightTimeout and nearlightRemoteError (name who did not
+ * come or is gone), nearlightInvalidUsage (another member gave another list, both in the text; another thread
+ * is in a call; it was shrunk before), nearlightUnsupported (attached to NCCL), and those of creation. */
+NEARLIGHT_API nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const int* members, int nmembers,
+                                                    int64_t timeout_ms, nearlightComm_t* shrunk);
+
+/* ---- moving calls to another path ------------------------------------------------------------------- */
+
+/* Moves all calls of this communicator from now on to the path `path`, as far as they can take it: a name
+ * that NEARLIGHT_FORCE_PATH takes. NULL or "" gives the choice back to the route table. Every rank does so
+ * between the same two calls; nothing checks that but check mode, which names the ranks that differ. Nothing
+ * is waited for, and CUDA graphs keep the path that was in force when they were captured. nearlightExplain
+ * tells what calls take. One thread, as a collective. Errors: nearlightInvalidArgument (no live communicator;
+ * path is none of those that the text names), nearlightInvalidUsage (another thread is in a call). */
+NEARLIGHT_API nearlightResult_t nearlightCommSetPath(nearlightComm_t comm, const char* path);
+
 /* ---- asking ----------------------------------------------------------------------------------------- */
 
 /* This rank, 0 to the number of ranks - 1. Any thread. Errors: nearlightInvalidArgument. */
@@ -259,7 +298,7 @@ typedef struct {
   }
 
 /* Whether the communicator has failed as far as is known now, and how. Never blocks; any thread. A failed
- * communicator stays failed: its calls return the same failure at once; destroy it and make another one.
+ * communicator stays failed, and its calls return the same failure at once, until nearlightCommReset.
  * The returned code is about the query alone: nearlightInvalidArgument (no live communicator, status is NULL
  * or its size is no size). */
 NEARLIGHT_API nearlightResult_t nearlightCommGetStatus(nearlightComm_t comm, nearlightCommStatus_t* status);

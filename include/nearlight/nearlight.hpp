@@ -275,6 +275,26 @@ class Communicator {
   }
   // Ends every wait of this rank, now and later; any thread.
   void abort() { detail::check(nearlightCommAbort(comm_)); }
+  // Brings it back, failed or not; collective. See nearlightCommReset. 0: as long as creation may take.
+  void reset(std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) {
+    detail::check(nearlightCommReset(comm_, timeout.count()));
+  }
+  // A new one of these ranks alone (ascending, this one among them); collective over them. See
+  // nearlightCommShrink.
+  Communicator shrink(const std::vector<int>& members,
+                      std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) {
+    // One more, so that none at all is an error for their number and not for a null pointer.
+    std::vector<int> list(members);
+    list.push_back(0);
+    nearlightComm_t shrunk = nullptr;
+    detail::check(
+        nearlightCommShrink(comm_, list.data(), static_cast<int>(members.size()), timeout.count(), &shrunk));
+    return Communicator(shrunk);
+  }
+
+  // Moves all calls from now on to another path, by its name; "": the route table's choice. On all ranks
+  // between the same calls; see nearlightCommSetPath.
+  void set_path(const std::string& path) { detail::check(nearlightCommSetPath(comm_, path.c_str())); }
 
   // recv[i] = op over all ranks of send[i]; see nearlightAllReduce.
   void all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,

@@ -53,7 +53,8 @@ inline constexpr Switch kCheck{
     "NEARLIGHT_CHECK", false,
     "Check mode, for communicators whose configuration does not say: every call looks at its pointers and "
     "its "
-    "stream, and CPU ranks compare each call with all other ranks before they start. Slower; for finding "
+    "stream and is compared with all other ranks' (which waits for them, but for GPU ranks of one process); "
+    "calls of a GPU rank on two streams are told of. Slower; for finding "
     "mistakes. The same on all ranks."};
 inline constexpr Text kDebug{"NEARLIGHT_DEBUG", "route", "nothing",
                              "What to tell on stderr. route: the route of calls and why, by rank 0, once for "
@@ -72,7 +73,7 @@ inline constexpr Text kForcePath{
     "NEARLIGHT_DETERMINISTIC=0) or nccl (handed to the attached NCCL communicator; without one no "
     "communicator is made), whatever is faster. ll128 and two_shot_atomic "
     "are taken by GPUs only where lines are known to arrive whole. The "
-    "same on all ranks."};
+    "same on all ranks. nearlightCommSetPath changes it later."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",
                            "The key by which processes of this host that are one group find each other, "

@@ -271,7 +271,8 @@ bool two_shot_atomic_pays(const Facts& facts) {
 // What nearlight itself would run on several ranks.
 Route own_route(const Facts& facts) {
   const Protocol of_two_shot = algorithm::has_sentinel(facts.type) ? Protocol::sentinel : Protocol::ll;
-  constexpr const char* kAlgorithmForced = "NEARLIGHT_FORCE_PATH asks for this algorithm";
+  constexpr const char* kAlgorithmForced =
+      "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this algorithm";
   if (facts.forced.algorithm == Algorithm::two_shot && facts.two_shot && two_shot_fits(facts, of_two_shot)) {
     Route route = two_shot(facts, of_two_shot);
     route.reason = kAlgorithmForced;
@@ -283,7 +284,8 @@ Route own_route(const Facts& facts) {
     return route;
   }
   if (facts.forced.protocol && can_take(facts, *facts.forced.protocol)) {
-    return with_protocol(facts, *facts.forced.protocol, "NEARLIGHT_FORCE_PATH asks for this protocol");
+    return with_protocol(facts, *facts.forced.protocol,
+                         "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this protocol");
   }
   if (!facts.gpu) return on_cpu(facts);
   if (facts.two_shot && two_shot_pays(facts, of_two_shot)) {
@@ -368,7 +370,7 @@ Route all_reduce(const Facts& facts) {
     return route;
   }
   if (facts.forced.algorithm == Algorithm::nccl)
-    return handed_over("NEARLIGHT_FORCE_PATH asks for this algorithm");
+    return handed_over("NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this algorithm");
   return handed_over(
       because<"GPU, beyond what nearlight wins: handed to the attached NCCL">(table_of(facts)));
 }

@@ -18,8 +18,8 @@ namespace nearlight::route {
 using algorithm::Algorithm;
 using algorithm::Protocol;
 
-// What NEARLIGHT_FORCE_PATH asks of all calls that can do so: one-shot by a protocol, one of the two-shots by
-// the protocol that the type takes, or the attached NCCL.
+// What NEARLIGHT_FORCE_PATH, or nearlightCommSetPath later, asks of all calls that can do so: one-shot by a
+// protocol, one of the two-shots by the protocol that the type takes, or the attached NCCL.
 struct Forced {
   std::optional<Algorithm> algorithm;
   std::optional<Protocol> protocol;

@@ -129,7 +129,7 @@ Result<Settings> settings_of(const Options& options, const route::Target* target
         variables::kDeterministic.name);
   }
   NL_TRY_ASSIGN(const bool calibrate, effective_calibrate(options));
-  NL_TRY(check_forced(steering.forced, nccl_version != 0));
+  NL_TRY(check_forced(steering.forced, nccl_version != 0, variables::kForcePath.name));
   return Settings{timeout, check, deterministic, calibrate, max_ctas, steering, nccl_version};
 }
 

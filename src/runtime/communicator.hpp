@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,10 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   // How long creation may take.
   std::chrono::milliseconds create_timeout{60'000};
-  // Check mode: every call looks at its pointers and stream (else only the first that has them), and CPU
-  // ranks compare each call with all other ranks before they start. Unset: NEARLIGHT_CHECK, else off.
+  // Check mode: every call looks at its pointers and stream (else only the first that has them) and is
+  // compared with the other ranks' (call_check.hpp): before it starts, which waits for them, or, for GPU
+  // ranks of one process, by whoever comes second, who then ends the others' waits. GPU: a call on another
+  // stream than the one before, which has not ended, is told on stderr. Unset: NEARLIGHT_CHECK, else off.
   std::optional<bool> check;
   // CTA regions, so the largest grid. 0: chosen from the device and the ranks on it.
   std::uint32_t regions = 0;
@@ -120,6 +123,12 @@ class Communicator {
   // the communicator has failed.
   virtual Status barrier(Stream stream) = 0;
 
+  // Moves all calls from now on to another path, by the name that NEARLIGHT_FORCE_PATH takes, as far as they
+  // can take it; "" gives the choice back to the route table. Not checked: all ranks must do so between the
+  // same calls (check mode finds those that do not). Captured calls keep their path. Code::invalid_argument
+  // names the paths there are.
+  virtual Status set_path(const std::string& path) = 0;
+
   // What all_reduce would run, and why.
   virtual route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const = 0;
   // The same for a call with these options; where all_reduce would refuse them, the same failure.
@@ -139,6 +148,25 @@ class Communicator {
   // For tests and reports: of each region, the epoch that its last call had. Equal on all ranks once they
   // have made the same calls. On GPUs it waits for the device, and calls must not run meanwhile.
   virtual Result<std::vector<std::uint32_t>> epochs() const = 0;
+
+  // Brings a communicator back that has failed, or one that has not: ends what still waits, waits until
+  // nothing of it runs on any rank, and puts the scratch of all to rest. Captured graphs can be replayed
+  // again afterwards; operations that were under way have undefined results. Collective; no call of this rank
+  // may be made meanwhile, nor a captured graph replayed; waits at most `limit` (unset:
+  // Options::create_timeout). On failure the communicator has failed, and reset may be tried again. Errors:
+  // timeout (names who did not come), remote_error (names who is gone), cuda_error, aborted (abort()
+  // meanwhile), unsupported (NCCL's communicator cannot be met through any more), invalid_usage (it was
+  // shrunk).
+  virtual Status reset(std::optional<std::chrono::milliseconds> limit = std::nullopt) = 0;
+
+  // A communicator of the ranks `members` alone (ascending, this one among them), renumbered in order, with
+  // the options of this one and memory of its own: nothing of it depends on a rank that is left out. This one
+  // has failed from then on and can only be destroyed. Collective over `members`, who give the same list;
+  // waits at most `limit` (unset: Options::create_timeout). On failure this communicator has failed, and
+  // shrink may be tried again, with these members or fewer. Errors: as reset's; invalid_argument (the list),
+  // invalid_usage (another member gave another list, named with both), and those of creation.
+  virtual Result<std::unique_ptr<Communicator>> shrink(
+      std::span<const int> members, std::optional<std::chrono::milliseconds> limit = std::nullopt) = 0;
 
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;

@@ -11,9 +11,11 @@
 #include "algorithm/cuda/full_stop.hpp"
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
+#include "memory/handover.hpp"
 #include "probe/line_test.hpp"
 #include "runtime/calibration.hpp"
 #include "runtime/call_route.hpp"
+#include "runtime/capture_mode.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
 #include "runtime/device_memory.hpp"
@@ -131,7 +133,7 @@ bool asks_for_lines(const route::Forced& forced) {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<Exchange> exchange, int device,
+Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<Exchange> exchange, int device,
                                                                bool one_rank_per_gpu, MakeHeap make_heap,
                                                                void* context, const Options& options,
                                                                std::unique_ptr<Fallback> fallback) {
@@ -176,13 +178,16 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   comm->lines_ = lines;
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
+  comm->wish_ = {one_rank_per_gpu, make_heap, context, options};
+  comm->survivors_ = Survivors(*exchange);
   comm->table_ = table;
-  comm->forced_ = steering.forced;
+  comm->path_ = number_of(steering.forced);
   comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);
   comm->route_log_.begin(table, target, steering.left_aside);
   comm->arguments_ = CudaArguments(device, settings.value().check);
   comm->fallback_ = std::move(fallback);
   comm->nccl_ = {nccl_version, oldest_of(places)};
+  comm->check_ = settings.value().check && nranks > 1;
 
   // Ranks that share a GPU share its L2: no region of it is nearer to another rank.
   const bool calibrates = settings.value().calibrate && nranks > 1 && per_gpu == 1;
@@ -195,6 +200,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     if (may_use_lines) NL_TRY(probe::load_line_test());
     if (calibrates) NL_TRY(algorithm::cuda::preload_clock());
     NL_TRY(algorithm::cuda::preload_full_stop());
+    if (comm->check_) NL_TRY(comm->stream_order_.begin());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
     return {};
@@ -234,6 +240,11 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     });
     if (ready.ok()) ready = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
+  }
+  if (comm->check_ && group.same_process()) {
+    NL_TRY_ASSIGN(comm->ledger_, memory::share_from_rank0<CallLedger>(
+                                     group, std::make_shared<CallLedger>(nranks), deadline));
+    comm->ledger_->join(comm->rank_, [raw = comm.get()](const Status& why) { raw->stop(why, -1); });
   }
   // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
   // rest.
@@ -294,6 +305,7 @@ Status CudaCommunicator::empty_packets() {
 
 CudaCommunicator::~CudaCommunicator() {
   watch_.reset();
+  if (ledger_ != nullptr) ledger_->leave(rank_);
   // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
   // failure to do so means that the device is unusable; there is nobody left to tell.
   if (control_ != nullptr && heap_ != nullptr) (void)control_->close(regions_).ok();
@@ -313,7 +325,7 @@ route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp 
           .cells = layout_.cells,
           .packets = layout_.packets,
           .table = &table_,
-          .forced = forced_,
+          .forced = forced_of(path_.load(std::memory_order_relaxed)),
           .max_ctas = max_ctas_,
           .nccl = nccl_,
           .lines = layout_.wide,
@@ -321,6 +333,13 @@ route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp 
           .adds_lines = adds_lines_,
           .deterministic = deterministic_,
           .whole = lines_};
+}
+
+Status CudaCommunicator::set_path(const std::string& path) {
+  NL_TRY_ASSIGN(const route::Forced forced, forced_of(path, "path"));
+  NL_TRY(check_forced(forced, nccl_.version != 0, "path"));
+  path_.store(number_of(forced), std::memory_order_relaxed);
+  return {};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -442,7 +461,9 @@ Status CudaCommunicator::barrier(Stream stream_pointer) {
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   NL_TRY(arguments_.check_stream(stream));
   NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
-  return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), capturing);
+  if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum}, stream, capturing));
+  return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), stream,
+                  capturing);
 }
 
 Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
@@ -466,11 +487,16 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
   route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
+  if (check_) {
+    NL_TRY(compare_calls(
+        {.collective = Collective::all_reduce, .count = count, .type = type, .op = op.op, .options = options},
+        stream, capturing));
+  }
   if (route.algorithm == route::Algorithm::nccl)
     return hand_over(send, recv, count, type, op.op, stream_pointer, capturing);
   return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options),
                                           shape_of(route, type, op.op, options), stream),
-                  capturing);
+                  stream, capturing);
 }
 
 Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t count, DataType type,
@@ -491,7 +517,29 @@ Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t cou
   return outcome;
 }
 
-Status CudaCommunicator::launched(Status outcome, bool capturing) {
+Status CudaCommunicator::compare_calls(Call call, cudaStream_t stream, bool capturing) {
+  call.path = path_.load(std::memory_order_relaxed);
+  call.captured = capturing;
+  // NCCL's exchange asks CUDA questions that a capture forbids in its stricter modes.
+  const RelaxedCapture relaxed;
+  NL_TRY(relaxed.status());
+  const std::uint64_t number = calls_++;
+  if (ledger_ != nullptr) {
+    NL_TRY(ledger_->post(rank_, number, call));
+  } else if (const Status same = check_calls_agree(*exchange_, call, number, Deadline::after(timeout_));
+             !same.ok()) {
+    // An exchange that failed stays failed: so does the communicator, or its next call would run unchecked.
+    if (same.code() != Code::invalid_usage) stop(same, -1);
+    return same;
+  }
+  if (capturing) return {};
+  const Status ordered = stream_order_.before(stream, rank_);
+  if (!ordered.ok()) stop(ordered, -1);  // the others take this call for made
+  return ordered;
+}
+
+Status CudaCommunicator::launched(Status outcome, cudaStream_t stream, bool capturing) {
+  if (check_ && outcome.ok() && !capturing) outcome = stream_order_.after(stream);
   // The peers have begun an epoch that this rank never will: its next call would be taken for this one. A
   // capture that is spoilt never runs.
   if (outcome.code() == Code::cuda_error && !capturing) stop(outcome, -1);
@@ -574,40 +622,32 @@ Status CudaCommunicator::status() const {
 }
 
 std::optional<Fault> CudaCommunicator::fault() const {
-  if (!control_->has_fault()) {
-    const std::lock_guard lock(reason_mutex_);
-    if (stop_reason_.ok()) return std::nullopt;
+  std::optional<protocol::FaultRecord> record;
+  // A reset clears what the host sees only as a whole.
+  const StopNote::Reason reason = stop_note_.first([&] {
+    if (control_->has_fault()) record = *control_->record();
+  });
+  if (!record) {
+    if (reason.status.ok()) return std::nullopt;
     Fault fault;
-    fault.status = stop_reason_;
+    fault.status = reason.status;
     fault.rank = rank_;
-    fault.peer = stop_peer_;
+    fault.peer = reason.peer;
     return fault;
   }
-  Status reason;
-  int gone = -1;
-  {
-    const std::lock_guard lock(reason_mutex_);
-    reason = stop_reason_;
-    gone = stop_peer_;
-  }
-  Fault fault = describe(*control_->record(), reason, timeout_);
+  Fault fault = describe(*record, reason.status, timeout_);
   // A wait that was ended because a peer is gone may have been for another one.
-  if (fault.status.code() == Code::remote_error) fault.peer = gone;
+  if (fault.status.code() == Code::remote_error) fault.peer = reason.peer;
   return fault;
 }
 
 void CudaCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank_), -1); }
 
-void CudaCommunicator::stop(Status reason, int peer) {
-  {
-    const std::lock_guard lock(reason_mutex_);
-    if (stop_reason_.ok()) {
-      stop_reason_ = std::move(reason);
-      stop_peer_ = peer;
-    }
-  }
-  stopped_.store(true, std::memory_order_relaxed);
-  control_->set_abort();
+std::uint64_t CudaCommunicator::stop(Status reason, int peer) {
+  return stop_note_.add(std::move(reason), peer, [&] {
+    stopped_.store(true, std::memory_order_relaxed);
+    control_->set_abort();
+  });
 }
 
 }  // namespace nearlight::runtime

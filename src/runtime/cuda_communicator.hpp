@@ -4,13 +4,13 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include <nearlight/detail/protocol/region.hpp>
 #include "memory/heap.hpp"
 #include "route/placement.hpp"
+#include "runtime/call_check.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_arguments.hpp"
@@ -18,7 +18,10 @@
 #include "runtime/fallback.hpp"
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
+#include "runtime/recovery.hpp"
 #include "runtime/route_log.hpp"
+#include "runtime/stop_note.hpp"
+#include "runtime/stream_order.hpp"
 
 namespace nearlight::runtime {
 
@@ -30,7 +33,7 @@ class CudaCommunicator final : public Communicator {
 
   // `one_rank_per_gpu`: two ranks on one GPU are an error. `fallback`: who takes what is handed over, or
   // null.
-  static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<Exchange> exchange, int device,
+  static Result<std::unique_ptr<Communicator>> create(std::shared_ptr<Exchange> exchange, int device,
                                                       bool one_rank_per_gpu, MakeHeap make_heap,
                                                       void* context, const Options& options,
                                                       std::unique_ptr<Fallback> fallback = nullptr);
@@ -48,11 +51,15 @@ class CudaCommunicator final : public Communicator {
                                           const CallOptions& options) const override {
     return route_of(count, type, op, options, false);
   }
+  Status set_path(const std::string& path) override;
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
   probe::LineReport lines() const override { return lines_; }
   Result<std::vector<std::uint32_t>> epochs() const override { return control_->epochs(regions_); }
+  Status reset(std::optional<std::chrono::milliseconds> limit) override;
+  Result<std::unique_ptr<Communicator>> shrink(std::span<const int> members,
+                                               std::optional<std::chrono::milliseconds> limit) override;
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
   std::string placement() const override { return placement_.in_words(); }
 
@@ -67,13 +74,15 @@ class CudaCommunicator final : public Communicator {
 
  private:
   CudaCommunicator() = default;
-  // `peer`: the one that is gone, or -1.
-  void stop(Status reason, int peer);
+  // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
+  std::uint64_t stop(Status reason, int peer);
+  // Check mode, the last thing before a launch: all ranks make this call. Nothing else.
+  Status compare_calls(Call call, cudaStream_t stream, bool capturing);
   // By the fall-back, as the route says. `capturing`: whether the stream is.
   Status hand_over(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream stream,
                    bool capturing);
   // After a launch: a refusal outside a capture has taken this rank out of step with the others for good.
-  Status launched(Status outcome, bool capturing);
+  Status launched(Status outcome, cudaStream_t stream, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // Sees whether lines arrive whole, where they would be used; collective. Leaves this rank's memory at zero.
@@ -98,23 +107,34 @@ class CudaCommunicator final : public Communicator {
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
+  // What creation was asked for, to do it again with fewer ranks.
+  struct Wish {
+    bool one_rank_per_gpu = false;
+    MakeHeap make_heap = nullptr;
+    void* context = nullptr;
+    Options options = {};
+  };
+  Wish wish_;
+  Survivors survivors_;
   CudaArguments arguments_;
+  bool check_ = false;
+  StreamOrder stream_order_;            // check mode
+  std::shared_ptr<CallLedger> ledger_;  // check mode, all ranks in this process
+  std::uint64_t calls_ = 0;             // that were compared
   route::Table table_;
   probe::LineReport lines_;  // the same on all ranks
   bool adds_lines_ = false;  // likewise: all GPUs have the instruction
   bool deterministic_ = true;
-  route::Forced forced_;  // NEARLIGHT_FORCE_PATH
+  std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()
   route::Placement placement_;
   RouteLog route_log_;
   std::unique_ptr<Fallback> fallback_;
   route::AttachedNccl nccl_;
-  std::unique_ptr<Exchange> exchange_;
+  std::shared_ptr<Exchange> exchange_;  // null: shrunk
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;
   std::atomic<bool> stopped_{false};  // abort() was called
-  mutable std::mutex reason_mutex_;
-  Status stop_reason_;                // why the abort word was set on purpose; guarded by reason_mutex_
-  int stop_peer_ = -1;                // whose end that was; likewise
+  StopNote stop_note_;                // why the abort word was set on purpose
   std::unique_ptr<PeerWatch> watch_;  // last: its thread uses the others
 };
 

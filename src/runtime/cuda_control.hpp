@@ -39,6 +39,13 @@ class CudaControl {
   void set_abort() const;
   // Of each region. Waits for the device.
   Result<std::vector<std::uint32_t>> epochs(std::uint32_t regions) const;
+  // While the device is idle: the highest epoch of any region.
+  Result<std::uint32_t> highest_epoch(std::uint32_t regions) const;
+  // While the device is idle: every region goes on after `epoch` and may fail again. The words that the host
+  // sees stay as they are.
+  Status rearm(std::uint32_t regions, std::uint32_t epoch) const;
+  // The last step: no abort, no record.
+  void clear_host_words() const;
   // Every later kernel neither sends nor waits. Waits for the device.
   Status close(std::uint32_t regions) const;
 

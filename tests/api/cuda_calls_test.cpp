@@ -166,6 +166,108 @@ TEST_F(CudaCalls, ARefusedLaunchFailsTheCommunicator) {
   EXPECT_EQ(fake_cuda::calls()["launch"], 0);
 }
 
+// GPU ranks of one process: whoever comes second finds the difference, and both are told.
+TEST_F(CudaCalls, CallsThatDifferAreToldToBothRanks) {
+  make(true);
+  const Memory mine{1};
+  const auto second = [&](std::size_t count, nearlightRedOp_t op) {
+    return nearlightAllReduce(foreign_.get(), mine.get(), count, nearlightFloat32, op, comms_[1],
+                              foreign_stream_.handle());
+  };
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << nearlightGetLastError();
+    ASSERT_EQ(second(kCount, nearlightSum), nearlightSuccess) << nearlightGetLastError();
+  }
+  ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+  fake_cuda::reset_calls();
+  expect_error(second(kCount, nearlightMax), nearlightInvalidUsage,
+               {"call 3", "op is sum on rank 0, max on rank 1"});
+  EXPECT_EQ(fake_cuda::calls()["launch"], 0);
+  // The first one's kernel waits: it is ended.
+  expect_error(call(send_.get(), recv_.get(), stream_.handle()), nearlightInvalidUsage,
+               {"op is sum on rank 0"});
+  // After a reset they begin anew.
+  std::thread other([this] { EXPECT_EQ(nearlightCommReset(comms_[1], 0), nearlightSuccess); });
+  EXPECT_EQ(nearlightCommReset(comms_[0], 0), nearlightSuccess) << nearlightGetLastError();
+  other.join();
+  EXPECT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << nearlightGetLastError();
+  EXPECT_EQ(nearlightBarrier(comms_[0], stream_.handle()), nearlightSuccess);
+  EXPECT_EQ(second(kCount, nearlightSum), nearlightSuccess) << nearlightGetLastError();
+  expect_error(second(kCount, nearlightSum), nearlightInvalidUsage,
+               {"call 1", "barrier on rank 0", "all_reduce on rank 1"});
+}
+
+TEST_F(CudaCalls, PathsThatDifferAreTold) {
+  make(true);
+  EXPECT_EQ(nearlightCommSetPath(comms_[0], "simple"), nearlightSuccess);
+  ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+  expect_error(nearlightAllReduce(foreign_.get(), foreign_.get(), kCount, nearlightFloat32, nearlightSum,
+                                  comms_[1], foreign_stream_.handle()),
+               nearlightInvalidUsage, {"the forced path is simple on rank 0, not set on rank 1"});
+}
+
+// Calls of one rank on two streams: while the first still runs the second is put behind it, and that is told.
+TEST_F(CudaCalls, AnotherStreamIsPutBehindTheFirstAndTold) {
+  for (const bool busy : {false, true}) {
+    make(true);
+    stream_.busy = busy;
+    fake_cuda::Stream other{0, 0};
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+    fake_cuda::reset_calls();
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+    EXPECT_EQ(fake_cuda::calls()["cudaStreamWaitEvent"], 0);  // the stream has the order
+    testing::internal::CaptureStderr();
+    ASSERT_EQ(call(send_.get(), recv_.get(), other.handle()), nearlightSuccess) << nearlightGetLastError();
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << nearlightGetLastError();
+    const std::string told = testing::internal::GetCapturedStderr();
+    char handles[2][32];
+    std::snprintf(handles[0], sizeof handles[0], "%p", static_cast<void*>(stream_.handle()));
+    std::snprintf(handles[1], sizeof handles[1], "%p", static_cast<void*>(other.handle()));
+    for (const char* const handle : handles) EXPECT_EQ(told.find(handle) != std::string::npos, busy) << told;
+    EXPECT_EQ(fake_cuda::calls()["cudaStreamWaitEvent"], busy ? 1 : 0);
+    for (nearlightComm_t& comm : comms_) {
+      EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+      comm = nullptr;
+    }
+    stream_.busy = false;
+  }
+}
+
+// What a reset asks of CUDA may fail at every call: the rank and the other one know, and the next reset
+// works.
+TEST_F(CudaCalls, AResetThatCudaRefusesIsAnErrorAndTheNextOneWorks) {
+  make(false);
+  ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+  ASSERT_EQ(nearlightCommAbort(comms_[0]), nearlightSuccess);
+  const auto reset_both = [this] {
+    std::array<nearlightResult_t, 2> results{};
+    std::thread other([&] { results[1] = nearlightCommReset(comms_[1], 60'000); });
+    results[0] = nearlightCommReset(comms_[0], 60'000);
+    other.join();
+    return results;
+  };
+  int failures = 0;
+  for (int n = 0; n < 200; ++n) {
+    fake_cuda::fail_call(n);
+    const auto results = reset_both();
+    const std::string failed = fake_cuda::failed_call();
+    fake_cuda::fail_call(-1);
+    if (failed.empty()) break;
+    if (results[0] == nearlightSuccess && results[1] == nearlightSuccess) {
+      EXPECT_EQ(failed, "cudaSetDevice") << "ignored";  // putting it back has nobody to tell
+      continue;
+    }
+    ++failures;
+    // One cannot even begin, or both know.
+    EXPECT_TRUE(results[0] != nearlightSuccess || failed == "cudaGetDevice" || failed == "cudaSetDevice");
+    const auto again = reset_both();
+    EXPECT_EQ(again[0], nearlightSuccess) << "after " << failed << ": " << nearlightGetLastError();
+    EXPECT_EQ(again[1], nearlightSuccess) << "after " << failed;
+    EXPECT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << nearlightGetLastError();
+  }
+  EXPECT_GT(failures, 10);
+}
+
 // Whichever call of CUDA's fails while the stream captures: the code, its name, nothing launched twice, and
 // the next call works.
 TEST_F(CudaCalls, ARefusalOfCudaIsAnErrorAndTheNextCallWorks) {

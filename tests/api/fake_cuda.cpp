@@ -6,8 +6,11 @@
 
 #include "algorithm/cuda/all_reduce.hpp"
 #include "algorithm/cuda/barrier.hpp"
+#include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
+#include "base/fault_point.hpp"
 #include "probe/line_test.hpp"
+#include "runtime/calibration.hpp"
 
 namespace nearlight::test::fake_cuda {
 
@@ -176,6 +179,31 @@ cudaError_t cudaMemset2D(void* to, std::size_t pitch, int value, std::size_t wid
   return error;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return count("cudaStreamSynchronize"); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned int) {
+  const std::lock_guard lock(state().mutex);
+  if (const cudaError_t error = count(state(), "cudaEventCreateWithFlags"); error != cudaSuccess)
+    return error;
+  *out = reinterpret_cast<cudaEvent_t>(new bool(false));
+  ++state().objects;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(state().mutex);
+  delete reinterpret_cast<bool*>(event);
+  --state().objects;
+  return count(state(), "cudaEventDestroy");
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  *reinterpret_cast<bool*>(event) = !is_default(stream) && of(stream)->busy;
+  return count("cudaEventRecord");
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const cudaError_t error = count("cudaEventQuery");
+  return error == cudaSuccess && *reinterpret_cast<bool*>(event) ? cudaErrorNotReady : error;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int) {
+  return count("cudaStreamWaitEvent");
+}
 cudaError_t cudaDeviceSynchronize() { return count("cudaDeviceSynchronize"); }
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
   // As CUDA does: the question spoils a capture.
@@ -273,6 +301,11 @@ Status preload() {
   return failure(Code::cuda_error, "preload: planted error");
 }
 
+Status preload_clock() {
+  if (count("preload_clock") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_clock: planted error");
+}
+
 }  // namespace nearlight::algorithm::cuda
 
 // Between the devices lies nothing of which lines would be tested.
@@ -285,3 +318,14 @@ Result<LineTestResult> run_line_test(const LineTest&) {
 }
 
 }  // namespace nearlight::probe
+
+namespace nearlight::runtime {
+
+// There is no time to measure.
+Result<route::Placement> calibrate(Exchange& exchange, int, const algorithm::cuda::AllReduceArgs&,
+                                   std::uint32_t, Deadline deadline) {
+  NL_TRY(agree(exchange, fault_points::pass(fault_points::kCudaCalibrate), deadline));
+  return route::Placement("no GPU");
+}
+
+}  // namespace nearlight::runtime

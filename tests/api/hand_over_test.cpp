@@ -314,6 +314,7 @@ TEST_F(HandOver, MaxCtasIsTheLaunchsToo) {
   options.max_ctas = 3;
   make_well(options);
   for (const route::Protocol protocol : algorithm::kProtocols) {
+    if (protocol == route::Protocol::ll128) continue;  // these GPUs have no lines
     CallOptions here;
     here.protocol = protocol;
     ASSERT_TRUE(call(kFloats, here).ok());
