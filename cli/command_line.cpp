@@ -78,7 +78,7 @@ void describe_operation(CLI::App& app, BenchOptions& options) {
   add(app, "-c,--check", options.check, parse_switch, "compare every result with a reference, 0 or 1 [1]")
       ->type_name("0|1");
   add(app, "--in-place", options.in_place, parse_switch,
-      "also run with the output in the input's place, 0 or 1 [1]")
+      "also run with the output in the input's place, 0 or 1 [1; 0 with torch_symm_mem]")
       ->type_name("0|1");
 }
 
@@ -109,8 +109,8 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
       },
       "mode graph with that many replays: the same as --mode graph -n N");
   add(app, "--against", options.against, bench::parse_against,
-      "peers to measure in turns with nearlight, by commas: nccl, nccl_sym (symmetric windows), openmpi "
-      "(CPU)")
+      "peers to measure in turns with nearlight, by commas: nccl, nccl_sym (symmetric windows), "
+      "torch_symm_mem (PyTorch's one-shot, two-shot and NCCL), nvshmem, openmpi (CPU)")
       ->type_name("NAMES");
   add(app, "--algorithm", options.algorithms, bench::parse_algorithms,
       "force an algorithm: " + bench::algorithm_names() +
@@ -130,10 +130,16 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
   app.add_option(
       "--offsets", options.offsets,
       "modes kernel and graph: repeat with the slots at that many places in memory, instead of the fastest");
-  app.add_flag(
-      "--percentiles", options.percentiles,
-      "also print min, p50, p95, p99, p99.9, max, the ratios to the limits and, where operations are "
-      "called, the CPU time that one takes of its thread");
+  app.add_option(
+      "--jobs", options.jobs,
+      "1 or 2 communicators that do the same at the same time, each with its own memory and stream "
+      "(on a CPU: thread); the times are the first one's [1]");
+  app.add_option(
+      "--skew", options.skew_us,
+      "microseconds that the last rank comes late to every start: seen as skew, not in the times [0]");
+  app.add_flag("--percentiles", options.percentiles,
+               "also print min, p50, p95, p99, p99.9, max, the ratios to the limits, where operations are "
+               "called the CPU time that one takes of its thread, and how far apart the ranks came");
   app.add_option("--json", options.json, "write the results to this file")->type_name("FILE");
   app.add_option("--compare", options.compare, "compare with this result file, row by row")
       ->type_name("FILE");
@@ -151,6 +157,8 @@ void describe_bench(CLI::App& app, BenchOptions& options) {
       "  nearlight bench all_reduce --backend host --ranks 2 -e 64K --percentiles --against openmpi\n"
       "  nearlight bench all_reduce -g 2 -d bfloat16 --against nccl,nccl_sym --percentiles --json run.json\n"
       "  nearlight bench all_reduce -g 2 -b 128 -e 128 --mode kernel --offsets 48\n"
+      "  nearlight bench all_reduce -g 2 -d bfloat16 -b 128 --against torch_symm_mem,nvshmem --percentiles\n"
+      "  nearlight bench all_reduce -g 2 -b 128 -e 64K --jobs 2 --percentiles\n"
       "  nearlight bench all_reduce --workload llama-3.1-70b --percentiles\n"
       "\n"
       "A sample's value is the slowest rank's. The table's time is the mean of the samples, as in "
@@ -164,10 +172,10 @@ void describe_compare(CLI::App& app, CompareOptions& options) {
   app.add_option("old", options.old_path, "result file to compare with")->required()->type_name("OLD.json");
   app.add_option("new", options.new_path, "result file to judge")->required()->type_name("NEW.json");
   app.footer(
-      std::string(
-          "Rows belong together when collective, bytes, dtype, op, ranks, mode, chain, impl, forced and "
-          "scratch are\n"
-          "equal. Where a file has several of a kind, the one with the median p50 stands for them.\n") +
+      std::string("Rows belong together when collective, bytes, dtype, op, ranks, mode, chain, impl, forced, "
+                  "scratch and\n"
+                  "jobs are equal. Where a file has several of a kind, the one with the median p50 stands "
+                  "for them.\n") +
       kNoiseRule +
       " Differences of machine, driver and\n"
       "environment are told.\n"

@@ -14,7 +14,7 @@ namespace nearlight::cli {
 namespace {
 
 using Key = std::tuple<std::string, std::uint64_t, std::string, std::string, int, Mode, int, std::string,
-                       std::string, std::uint64_t>;
+                       std::string, std::uint64_t, int>;
 
 // What was forced without being part of the implementation's name. Files that are older than `forced` have
 // names only.
@@ -23,14 +23,16 @@ std::string forced_beside_name(const ResultRow& row) {
   while (!rest.empty()) {
     const std::string part = rest.substr(0, rest.find(','));
     rest.erase(0, part.size() + 1);
-    if (row.impl.find("_" + part.substr(part.find('=') + 1)) == std::string::npos) kept += part + ",";
+    std::string in_name(1, '_');
+    in_name.append(part, part.find('=') + 1);
+    if (row.impl.find(in_name) == std::string::npos) kept.append(part).append(1, ',');
   }
   return kept;
 }
 
 Key key_of(const ResultRow& row) {
-  return {row.collective,          row.bytes,  row.dtype, row.op, row.ranks, row.mode, row.chain, row.impl,
-          forced_beside_name(row), row.scratch};
+  return {row.collective,          row.bytes,   row.dtype, row.op, row.ranks, row.mode, row.chain, row.impl,
+          forced_beside_name(row), row.scratch, row.jobs};
 }
 
 // Each kind of row of a file once, in the file's order.
@@ -131,7 +133,7 @@ Result<Comparison> compare(const ResultFile& old_file, const ResultFile& new_fil
   if (!matched) {
     return failure(Code::invalid_argument,
                    "no row of the one file is in the other: none has the same collective, bytes, dtype, op, "
-                   "ranks, mode, chain, impl, forced and scratch");
+                   "ranks, mode, chain, impl, forced, scratch and jobs");
   }
   for (const ResultRow& row : old_rows) {
     if (before.contains(key_of(row)))
@@ -166,6 +168,7 @@ std::string comparison_table(const Comparison& comparison) {
     append(text, "  %s", name_of(compared.change));
     if (!row.forced.empty()) append(text, " (%s)", row.forced.c_str());
     if (row.scratch != 0) append(text, " (scratch %llu)", static_cast<unsigned long long>(row.scratch));
+    if (row.jobs > 1) append(text, " (%d jobs)", row.jobs);
     text += "\n";
   }
   append(text, "# Slower: %d, faster: %d, same: %d, wrong: %d, in one file only: %d\n",

@@ -24,7 +24,8 @@ inline constexpr const char* kNoiseRule =
 enum class Change { same, slower, faster, wrong, only_old, only_new };
 const char* name_of(Change change);
 
-// One kind of row: collective, bytes, dtype, op, ranks, mode, chain, impl, forced and scratch are equal.
+// One kind of row: collective, bytes, dtype, op, ranks, mode, chain, impl, forced, scratch and jobs are
+// equal.
 // Where a file has several of a kind (one for each slot offset), the one with the median p50 stands for them.
 struct ComparedRow {
   ResultRow row;  // the new one where there is one

@@ -8,6 +8,7 @@
 
 #include "bootstrap/fork_group.hpp"
 #include "cli/peers/nccl_look.hpp"
+#include "cli/peers/nvshmem_api.hpp"
 #include "probe/gpu_facts.hpp"
 
 namespace nearlight::cli {
@@ -30,6 +31,7 @@ int look(GpuLook& look) {
   const peers::NcclLook nccl = peers::look_at_nccl();
   set_text(look.nccl_problem, nccl.problem.c_str());
   set_text(look.attach_problem, nccl.attach_problem.c_str());
+  set_text(look.nvshmem_problem, peers::load_nvshmem().status().text().c_str());
   return 0;
 }
 

@@ -5,12 +5,14 @@ namespace nearlight::cli {
 
 struct GpuLook {
   int gpus = 0;
-  int together = 0;               // of them: the first so many all reach each other
-  char problem[256] = {};         // why there are no GPUs; "" otherwise
-  char nccl_problem[256] = {};    // why there is no NCCL to measure; "" when there is
-  char attach_problem[256] = {};  // why nearlight cannot attach to NCCL; "" when it can
+  int together = 0;                // of them: the first so many all reach each other
+  char problem[256] = {};          // why there are no GPUs; "" otherwise
+  char nccl_problem[256] = {};     // why there is no NCCL to measure; "" when there is
+  char nvshmem_problem[256] = {};  // why there is no NVSHMEM to measure; "" when there is
+  char attach_problem[256] = {};   // why nearlight cannot attach to NCCL; "" when it can
 
   bool nccl() const { return nccl_problem[0] == 0; }
+  bool nvshmem() const { return nvshmem_problem[0] == 0; }
   bool attach() const { return attach_problem[0] == 0; }
 };
 

@@ -81,10 +81,12 @@ int info_command(const InfoOptions& options) {
                 backend.why.c_str());
   }
   print_gpus(facts);
+  std::printf("\nlines      %s\n", facts.lines.c_str());
   if (facts.nccl_path.empty()) {
     std::printf("\nNCCL       none: %s\n", facts.nccl_problem.c_str());
   } else {
     std::printf("\nNCCL       %s, %s\n", facts.nccl_version.c_str(), facts.nccl_path.c_str());
+    if (!facts.nccl_faults.empty()) std::printf("           faults: %s\n", facts.nccl_faults.c_str());
   }
 
   print_table("2 CPU ranks", facts.host_table);

@@ -9,10 +9,12 @@
 #include "base/variables.hpp"
 #include "bootstrap/job.hpp"
 #include "cli/bench/options.hpp"
+#include "cli/line_look.hpp"
 #include "cli/machine.hpp"
 #include "cli/peers/mpi_launch.hpp"
 #include "cli/peers/nccl_look.hpp"
 #include "route/route.hpp"
+#include "runtime/checks.hpp"
 #include "runtime/steering.hpp"
 
 namespace nearlight::cli {
@@ -32,8 +34,8 @@ std::vector<RouteFact> routes_of(const route::Facts& like) {
     route::Facts ask = like;
     ask.count = bytes / size_of(ask.type);
     const route::Route route = route::all_reduce(ask);
-    facts.push_back({bytes, algorithm::name_of(route.algorithm), algorithm::name_of(route.protocol),
-                     route.reason, route.grid, route.threads});
+    facts.push_back({bytes, algorithm::name_of(route.algorithm), route::protocol_name(route), route.reason,
+                     route.grid, route.run_threads});
   }
   return facts;
 }
@@ -42,6 +44,7 @@ std::vector<RouteFact> routes_of(const route::Facts& like) {
 struct Choosing {
   route::Table table;
   route::Forced forced;
+  std::uint32_t max_ctas = 0;
   TableFact fact;
 };
 Choosing choosing_of(const route::Target& target) {
@@ -53,6 +56,11 @@ Choosing choosing_of(const route::Target& target) {
   } else {
     choosing.table = steering->table.value_or(choosing.table);
     choosing.forced = steering->forced;
+  }
+  if (const auto max_ctas = runtime::effective_max_ctas({}); max_ctas.ok()) {
+    choosing.max_ctas = *max_ctas;
+  } else if (choosing.fact.problem.empty()) {
+    choosing.fact.problem = max_ctas.status().text();
   }
   choosing.fact.source = route::describe(choosing.table, target);
   if (steering.ok() && steering->left_aside)
@@ -94,6 +102,17 @@ std::vector<BackendFact> backends_of(const InfoFacts& facts, const std::string& 
   return backends;
 }
 
+// What a group on these GPUs would be attached to. Without a GPU, that of the one that was measured.
+route::AttachedNccl attached_of(const InfoFacts& facts, const peers::NcclLook& nccl) {
+  if (!nccl.attach_problem.empty()) return {};
+  int capability = 90;
+  if (!facts.gpus.devices.empty()) {
+    const auto& device = facts.gpus.devices[0];
+    capability = device.compute_major * 10 + device.compute_minor;
+  }
+  return {nccl.version_code, capability};
+}
+
 void look_at_job(InfoFacts& facts) {
   const auto job = bootstrap::find_job();
   if (!job.ok()) {
@@ -116,10 +135,12 @@ InfoFacts gather_info() {
   facts.cpu = cpu_name();
   look_at_job(facts);
   facts.gpus = probe::gpu_facts();
+  facts.lines = look_at_lines(facts.gpus);
   const peers::NcclLook nccl = peers::look_at_nccl();
   facts.nccl_headers = nccl.headers;
   facts.nccl_path = nccl.path;
   facts.nccl_version = nccl.version;
+  facts.nccl_faults = nccl.faults;
   facts.nccl_problem = nccl.problem;
   facts.backends = backends_of(facts, nccl.attach_problem);
 
@@ -137,7 +158,9 @@ InfoFacts gather_info() {
                                  .packets = kHostPackets,
                                  .table = &on_host.table,
                                  .forced = on_host.forced});
-  const auto regions = route::regions_of(sms_of(facts.gpus), 1);
+  std::uint32_t regions = route::regions_of(sms_of(facts.gpus), 1);
+  if (on_gpu.max_ctas != 0) regions = std::min(regions, on_gpu.max_ctas);
+  const route::AttachedNccl attached = attached_of(facts, nccl);
   facts.gpu_routes = routes_of({.gpu = true,
                                 .nranks = 2,
                                 .regions = regions,
@@ -145,7 +168,9 @@ InfoFacts gather_info() {
                                 .cells = kGpuCells,
                                 .packets = route::packets_for(on_gpu.table, 2, regions),
                                 .table = &on_gpu.table,
-                                .forced = on_gpu.forced});
+                                .forced = on_gpu.forced,
+                                .max_ctas = on_gpu.max_ctas,
+                                .nccl = attached});
 
   std::string types, ops;
   for (const DataType type : kDataTypes) types += (types.empty() ? "" : ", ") + std::string(name_of(type));

@@ -39,7 +39,9 @@ struct InfoFacts {
   std::string place_problem;  // "": none; else why it cannot be told
   std::vector<BackendFact> backends;
   probe::GpuFacts gpus;
+  std::string lines;  // whether lines of 128 bytes arrive whole between GPUs, so that ll128 may be chosen
   std::string nccl_path, nccl_version;  // "": none would be used
+  std::string nccl_faults;              // of this version, which hand-over avoids; "" for none known
   std::string nccl_problem;             // why none, or why it is refused
   TableFact host_table, gpu_table;
   std::vector<RouteFact> host_routes, gpu_routes;

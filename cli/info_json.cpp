@@ -66,8 +66,10 @@ std::string info_json(const InfoFacts& facts) {
   json["cuda"] = or_null(facts.gpus.cuda);
   json["gpus"] = gpus_json(facts.gpus);
   json["gpu_problem"] = or_null(facts.gpus.problem);
+  json["lines"] = facts.lines;
   json["nccl"] = {{"path", or_null(facts.nccl_path)},
                   {"version", or_null(facts.nccl_version)},
+                  {"faults", or_null(facts.nccl_faults)},
                   {"problem", or_null(facts.nccl_problem)}};
   json["route_tables"] = {{"host_2_ranks", table_json(facts.host_table)},
                           {"cuda_2_ranks", table_json(facts.gpu_table)}};

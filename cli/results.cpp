@@ -11,7 +11,8 @@ extern char** environ;
 namespace nearlight::cli {
 
 namespace {
-constexpr std::string_view kRecordedPrefixes[] = {"NEARLIGHT_", "NCCL_", "CUDA_"};
+constexpr std::string_view kRecordedPrefixes[] = {"NEARLIGHT_", "NCCL_", "CUDA_", "NVSHMEM_",
+                                                  "TORCH_SYMM_MEM_"};
 }  // namespace
 
 const char* name_of(Mode mode) {

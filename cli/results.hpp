@@ -66,10 +66,14 @@ struct ResultRow {
   // protocol, grid and threads, in this order. "", and absent in the file: nothing.
   std::string forced;
   std::uint64_t scratch = 0;  // of nearlight's communicator (bench --scratch); 0, and absent: its default
+  int jobs = 1;  // all-reduces of so many communicators ran at a time (bench --jobs); 1, and absent: alone
   double min_us = 0, p50_us = 0, p95_us = 0, p99_us = 0;
   std::optional<double> p999_us;  // null below 10 000 samples
   double max_us = 0;
   std::optional<double> cpu_us;  // CPU time an operation takes of its calling thread; may be absent
+  // How much later than the first the last rank came to a sample, the median; it is not in the times. May be
+  // absent.
+  std::optional<double> skew_us;
   std::uint64_t samples = 0;
   std::uint64_t wrong = 0;  // elements that differed from the reference
   double ratio_sol = 0;
@@ -80,9 +84,10 @@ struct ResultFile {
   std::string date;                        // "yyyy-mm-dd" or "yyyy-mm-ddThh:mm:ssZ"
   std::string commit;                      // as in build_info
   std::string command;                     // as typed
-  std::map<std::string, std::string> env;  // only NEARLIGHT_*, NCCL_*, CUDA_*
+  std::map<std::string, std::string> env;  // what is_recorded()
   Machine machine;
   Floors floors;
+  std::map<std::string, std::string> peers;  // how peers were set up, by impl; absent where nothing is told
   std::vector<ResultRow> rows;
 };
 
@@ -104,9 +109,10 @@ void set_times(ResultRow& row, const trace::Summary& summary, const Floors& floo
 // lie on a machine is nobody's business.
 std::string without_folder(std::string_view text);
 
-// Whether `env` holds this variable: its name begins with NEARLIGHT_, NCCL_ or CUDA_.
+// Whether `env` holds this variable: its name begins with NEARLIGHT_, NCCL_, CUDA_, NVSHMEM_ or
+// TORCH_SYMM_MEM_.
 bool is_recorded(std::string_view variable);
-// Of this process: the variables whose names begin with NEARLIGHT_, NCCL_ or CUDA_.
+// Of this process: those that are recorded.
 std::map<std::string, std::string> recorded_environment();
 // Today in UTC, "yyyy-mm-ddThh:mm:ssZ".
 std::string now_utc();

@@ -85,7 +85,14 @@ void check_head(Faults& faults, const ResultFile& file) {
   faults.check_text("command", file.command);
   for (const auto& [name, value] : file.env) {
     if (!is_recorded(name))
-      faults.add("env holds %s; only NEARLIGHT_*, NCCL_* and CUDA_* belong there", name.c_str());
+      faults.add(
+          "env holds %s; only NEARLIGHT_*, NCCL_*, CUDA_*, NVSHMEM_* and TORCH_SYMM_MEM_* belong there",
+          name.c_str());
+  }
+  for (const auto& [impl, text] : file.peers) {
+    if (text.empty()) faults.add("peers.%s is empty", impl.c_str());
+    if (std::none_of(file.rows.begin(), file.rows.end(), [&](const auto& row) { return row.impl == impl; }))
+      faults.add("peers has %s, but no row is its", impl.c_str());
   }
 }
 
@@ -120,9 +127,9 @@ void check_machine(Faults& faults, const ResultFile& file) {
   }
 }
 
-using Job = std::tuple<std::string, std::uint64_t, std::string, std::string, int, Mode, std::uint64_t>;
+using Job = std::tuple<std::string, std::uint64_t, std::string, std::string, int, Mode, std::uint64_t, int>;
 Job job_of(const ResultRow& row) {
-  return {row.collective, row.bytes, row.dtype, row.op, row.ranks, row.mode, row.scratch};
+  return {row.collective, row.bytes, row.dtype, row.op, row.ranks, row.mode, row.scratch, row.jobs};
 }
 
 void check_times(Faults& faults, const ResultRow& row) {
@@ -143,6 +150,9 @@ void check_times(Faults& faults, const ResultRow& row) {
   }
   if (row.cpu_us && !(std::isfinite(*row.cpu_us) && *row.cpu_us >= 0 && *row.cpu_us <= kLongestUs)) {
     faults.add("cpu_us is %g, not a number from 0 to %g", *row.cpu_us, kLongestUs);
+  }
+  if (row.skew_us && !(std::isfinite(*row.skew_us) && *row.skew_us >= 0 && *row.skew_us <= kLongestUs)) {
+    faults.add("skew_us is %g, not a number from 0 to %g", *row.skew_us, kLongestUs);
   }
   if (row.samples == 0) faults.add("samples is 0");
   if (row.p999_us.has_value() != (row.samples >= trace::kSamplesForP999)) {
@@ -184,6 +194,7 @@ void check_row(Faults& faults, const ResultFile& file, const ResultRow& row, con
   }
   if (row.ranks < 1) faults.add("ranks is %d", row.ranks);
   if (row.chain < 1) faults.add("chain is %d", row.chain);
+  if (row.jobs < 1) faults.add("jobs is %d", row.jobs);
   if (row.grid < 0) faults.add("grid is %d", row.grid);
   faults.check_text("impl", row.impl);
   if (row.impl == kOwnImpl) {
@@ -191,7 +202,8 @@ void check_row(Faults& faults, const ResultFile& file, const ResultRow& row, con
     faults.check_text("protocol", row.protocol);
   } else if (!own.contains(job_of(row))) {
     faults.add(
-        "no row of nearlight with the same collective, bytes, dtype, op, ranks, mode and scratch beside it");
+        "no row of nearlight with the same collective, bytes, dtype, op, ranks, mode, scratch and jobs "
+        "beside it");
   }
   check_forced(faults, row);
   check_times(faults, row);

@@ -40,6 +40,7 @@ Json json_of(const ResultRow& row) {
   json["grid"] = row.grid;
   if (!row.forced.empty()) json["forced"] = row.forced;
   if (row.scratch != 0) json["scratch"] = row.scratch;
+  if (row.jobs != 1) json["jobs"] = row.jobs;
   json["min_us"] = rounded(row.min_us);
   json["p50_us"] = rounded(row.p50_us);
   json["p95_us"] = rounded(row.p95_us);
@@ -47,6 +48,7 @@ Json json_of(const ResultRow& row) {
   json["p999_us"] = number_or_null(row.p999_us);
   json["max_us"] = rounded(row.max_us);
   if (row.cpu_us) json["cpu_us"] = rounded(*row.cpu_us);
+  if (row.skew_us) json["skew_us"] = rounded(*row.skew_us);
   json["samples"] = row.samples;
   json["wrong"] = row.wrong;
   json["ratio_sol"] = rounded(row.ratio_sol);
@@ -81,6 +83,11 @@ std::string to_json(const ResultFile& file) {
   head["store_gbs"] = rounded(file.floors.store_gbs);
   head["launch_floor_us"] = number_or_null(file.floors.launch_floor_us);
   head["launch_floor_pdl_us"] = number_or_null(file.floors.launch_floor_pdl_us);
+
+  if (!file.peers.empty()) {
+    head["peers"] = Json::object();
+    for (const auto& [impl, settings] : file.peers) head["peers"][impl] = settings;
+  }
 
   // One member and one row a line, so that differences between two files are easy to see.
   std::string text = "{\n";
@@ -130,6 +137,7 @@ Status take_row(JsonReader& members, ResultRow& row) {
   members.take("grid", row.grid);
   if (members.has("forced")) members.take("forced", row.forced);
   if (members.has("scratch")) members.take("scratch", row.scratch);
+  if (members.has("jobs")) members.take("jobs", row.jobs);
   members.take("min_us", row.min_us);
   members.take("p50_us", row.p50_us);
   members.take("p95_us", row.p95_us);
@@ -137,6 +145,7 @@ Status take_row(JsonReader& members, ResultRow& row) {
   members.take("p999_us", row.p999_us);
   members.take("max_us", row.max_us);
   if (members.has("cpu_us")) members.take("cpu_us", row.cpu_us.emplace());
+  if (members.has("skew_us")) members.take("skew_us", row.skew_us.emplace());
   members.take("samples", row.samples);
   members.take("wrong", row.wrong);
   members.take("ratio_sol", row.ratio_sol);
@@ -147,6 +156,7 @@ Status take_row(JsonReader& members, ResultRow& row) {
   row.mode = *known;
   if (members.has("forced") && row.forced.empty()) return members.fault("forced", "is empty");
   if (members.has("scratch") && row.scratch == 0) return members.fault("scratch", "is 0");
+  if (members.has("jobs") && row.jobs < 2) return members.fault("jobs", "is below 2");
   return {};
 }
 
@@ -168,6 +178,7 @@ Result<ResultFile> parse_results(std::string_view json, std::string_view origin)
   members.take("store_gbs", file.floors.store_gbs);
   members.take("launch_floor_us", file.floors.launch_floor_us);
   members.take("launch_floor_pdl_us", file.floors.launch_floor_pdl_us);
+  if (members.has("peers")) members.take("peers", file.peers);
   NL_TRY_ASSIGN(std::vector<JsonReader> rows, members.take_objects("rows"));
   NL_TRY(members.finish());
   if (schema != 1) return members.fault("schema", "is " + std::to_string(schema) + ", not 1");

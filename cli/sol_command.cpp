@@ -114,6 +114,12 @@ std::string sol_table(const Machine& machine, const probe::SolReport& report) {
   text += "\n";
   append_value(text, "store bandwidth", report.store_gbs, "GB/s",
                "into the other side's memory, per direction, both directions busy");
+  append_value(text, "one way, relaxed polls", report.arrival_relaxed_us, "us",
+               "as above, on the first SM in one direction");
+  append_value(text, "one way, every poll acquires", report.arrival_acquire_us, "us",
+               "what a flag costs whose data lies elsewhere");
+  append_value(text, "one way, polls and one fence", report.arrival_fence_us, "us",
+               "the same, ordered by a fence behind relaxed polls");
   append_value(text, "launch floor, graph", report.launch_floor_us, "us",
                "an empty kernel in a chain of a CUDA graph");
   append_value(text, "launch floor, dependent launch", report.launch_floor_pdl_us, "us",

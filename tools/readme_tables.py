@@ -33,7 +33,7 @@ MODES = {
 }
 # The order in which modes are shown, and peers; other peers follow by name.
 MODE_ORDER = ("graph", "kernel", "eager")
-PEER_ORDER = ("nccl", "nccl_sym", "openmpi")
+PEER_ORDER = ("nccl", "nccl_sym", "torch_symm_mem_one_shot", "torch_symm_mem_two_shot", "torch_nccl", "nvshmem", "openmpi")
 
 
 class Problem(Exception):
@@ -111,22 +111,24 @@ def tables_of(content):
     """The Markdown tables of one file, as (heading, lines), in the order to be shown."""
     groups = {}
     for row in content["rows"]:
-        kind = (row["collective"], row["dtype"], row["op"], row["ranks"], row["mode"], row.get("scratch", 0))
+        kind = (row["collective"], row["dtype"], row["op"], row["ranks"], row["mode"], row.get("scratch", 0),
+                row.get("jobs", 1))
         cells = groups.setdefault(kind, {})
         cells.setdefault((row["bytes"], row["impl"]), Cell()).rows.append(row)
 
     def order(kind):
-        collective, dtype, op, ranks, mode, scratch = kind
-        return list(COLLECTIVES).index(collective), MODE_ORDER.index(mode), dtype, op, ranks, scratch
+        collective, dtype, op, ranks, mode, scratch, jobs = kind
+        return list(COLLECTIVES).index(collective), MODE_ORDER.index(mode), dtype, op, ranks, scratch, jobs
 
     for kind in sorted(groups, key=order):
         lines = table_of(groups[kind])
         if not lines:
             continue
-        collective, dtype, op, ranks, mode, scratch = kind
+        collective, dtype, op, ranks, mode, scratch, jobs = kind
         what = [COLLECTIVES[collective]] + [part for part in (dtype, op) if part != "none"]
         room = f", {size_text(scratch)} of scratch" if scratch else ""
-        yield f"{' '.join(what)}, {ranks} rank{'s' if ranks != 1 else ''}, {MODES[mode]}{room}", lines
+        busy = f", {jobs} jobs at a time" if jobs > 1 else ""
+        yield f"{' '.join(what)}, {ranks} rank{'s' if ranks != 1 else ''}, {MODES[mode]}{room}{busy}", lines
 
 
 def table_of(cells):
@@ -329,6 +331,12 @@ def self_test():
             run(tree.root, False)
             expect("each scratch is a table", "| 128 B | 1.00 |" in tree.readme() and "| 128 B | 3.00 |" in tree.readme()
                    and ", 4 KiB of scratch**" in tree.readme() and "measurements at different" not in tree.readme())
+
+            tree.result("2026-11-30-2xgpu-allreduce.json", sample_file(
+                [sample_row(OWN, 128, 1.0), sample_row(OWN, 128, 3.0, jobs=2)]))
+            run(tree.root, False)
+            expect("two jobs are a table of their own", "| 128 B | 1.00 |" in tree.readme()
+                   and "| 128 B | 3.00 |" in tree.readme() and ", 2 jobs at a time**" in tree.readme())
 
             cpu = sample_file([sample_row(OWN, 8, 0.3, mode="eager")], launch_floor_us=None, launch_floor_pdl_us=None,
                               command="a `b`")

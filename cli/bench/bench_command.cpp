@@ -31,7 +31,7 @@ int bench_command(const BenchOptions& options) {
   const cli::GpuLook look = cli::look_at_gpus();
   if (look.gpus == 0) {
     if (backend != Backend::best) return unfit("--backend needs a GPU", look.problem);
-    if (!options.against.empty()) return unfit("--against: NCCL needs a GPU", look.problem);
+    if (!options.against.empty()) return unfit("--against: its peers need a GPU", look.problem);
     if (options.mode && *options.mode != cli::Mode::eager)
       return unfit("--mode: graph and kernel need a GPU", look.problem);
     if (options.grid || options.threads) return unfit("--grid and --threads need a GPU", look.problem);

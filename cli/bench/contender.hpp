@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/exchange.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "cli/results.hpp"
@@ -55,6 +58,10 @@ class Contender {
   // How often a sum of a small float type may be rounded on its way (see reference.hpp).
   virtual int roundings() const = 0;
 
+  // It has no operation whose input stays as it is: also the variant out of place is then run with send ==
+  // recv.
+  virtual bool in_place_only() const { return false; }
+
   // Kernel mode: us.size() samples of `chain` operations each, all inside one kernel; the time of one
   // operation.
   virtual Status run_loop(const Operation&, std::uint32_t /*chain*/, std::span<double> /*us*/,
@@ -63,9 +70,16 @@ class Contender {
                    "%s has no operation that runs inside a kernel: mode kernel is nearlight's alone", impl());
   }
 
+  // How it was set up, as far as that changes its times: for the heading and the result file. "": nothing to
+  // tell.
+  virtual std::string settings() const { return ""; }
+
   // Own memory for buffers of `bytes` each, if it needs some of its own kind: collective. Null: any memory of
   // the place will do.
   virtual Result<Buffers> own_buffers(std::size_t /*bytes*/) { return Buffers{}; }
 };
+
+// Further implementations at this rank, beside nearlight.
+using MakePeers = std::function<Result<std::vector<std::unique_ptr<Contender>>>(Exchange&)>;
 
 }  // namespace nearlight::bench

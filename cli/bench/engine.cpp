@@ -12,14 +12,16 @@ namespace nearlight::bench {
 
 // One contender with one case and variant.
 struct Engine::Lane {
-  Contender& contender;
-  Operation operation;
+  std::vector<Work> works;  // the one that is measured, and that of a second job
   Measured& measured;
   std::unique_ptr<Timer> timer;
   double cpu_us = 0;  // of this rank, all its samples together
 };
 
 namespace {
+
+// Inputs of the second job differ from those of the first, so that one's result is not taken for the other's.
+constexpr std::uint64_t kJobSeed = 1'000'003;
 
 // With a budget, the first turn finds out what a sample takes.
 constexpr std::size_t kPilot = 10;
@@ -59,20 +61,30 @@ Result<std::size_t> Engine::next_turn(const Plan& plan, std::size_t taken, std::
   return static_cast<std::size_t>(agreed);
 }
 
+// `common`: for those that bring no memory of their own; null members until the first needs it.
+Result<Buffers> Engine::buffers_for(Contender& contender, std::size_t room, Buffers& common) {
+  NL_TRY_ASSIGN(const Buffers own, contender.own_buffers(room));
+  if (own.send != nullptr) return own;
+  if (common.send == nullptr) {
+    NL_TRY_ASSIGN(common.send, place_.allocate(room));
+    NL_TRY_ASSIGN(common.recv, place_.allocate(room));
+  }
+  return common;
+}
+
 Status Engine::reserve(std::size_t bytes) {
+  if (!beside_.empty() && beside_.size() != contenders_.size())
+    return failure(Code::internal_error, "a second job beside some of the contenders only");
   const std::size_t room = bytes + 2 * kGuardBytes;
   const auto allocate = [&]() -> Status {
-    Buffers common;
+    Buffers common, common_beside;
     for (Contender* contender : contenders_) {
-      NL_TRY_ASSIGN(Buffers own, contender->own_buffers(room));
-      if (own.send == nullptr) {
-        if (common.send == nullptr) {
-          NL_TRY_ASSIGN(common.send, place_.allocate(room));
-          NL_TRY_ASSIGN(common.recv, place_.allocate(room));
-        }
-        own = common;
-      }
-      buffers_.push_back(own);
+      NL_TRY_ASSIGN(Buffers buffers, buffers_for(*contender, room, common));
+      buffers_.push_back(buffers);
+    }
+    for (Contender* contender : beside_) {
+      NL_TRY_ASSIGN(Buffers buffers, buffers_for(*contender, room, common_beside));
+      beside_buffers_.push_back(buffers);
     }
     return {};
   };
@@ -89,12 +101,8 @@ Status Engine::reserve(std::size_t bytes) {
 Result<std::vector<Measured>> Engine::measure(const std::vector<Case>& cases, const Plan& plan,
                                               const Progress& progress) {
   std::once_flag abandoned;
-  const auto abandon = [&] {
-    std::call_once(abandoned, [this] {
-      for (Contender* contender : contenders_) contender->abandon();
-    });
-  };
-  const FailureWatch watch(meeting_, abandon);
+  const auto abandon_once = [&] { std::call_once(abandoned, [this] { abandon(); }); };
+  const FailureWatch watch(meeting_, abandon_once);
   std::vector<Measured> out;
   const std::size_t variants = plan.in_place ? 2 : 1;
   out.reserve(cases.size() * variants * contenders_.size());
@@ -111,13 +119,18 @@ Result<std::vector<Measured>> Engine::measure(const std::vector<Case>& cases, co
         // Whoever failed first has the word; this rank may just have been told to stop for that.
         const Status cause = meeting_.failed_peer();
         meeting_.fail(status);
-        abandon();
+        abandon_once();
         return cause.ok() ? status : cause;
       }
       ++begun;
     }
   }
   return out;
+}
+
+void Engine::abandon() {
+  for (Contender* contender : contenders_) contender->abandon();
+  for (Contender* contender : beside_) contender->abandon();
 }
 
 Status Engine::measure_case(const Case& what, bool in_place, const Plan& plan, std::vector<Measured>& out,
@@ -135,18 +148,25 @@ Status Engine::measure_case(const Case& what, bool in_place, const Plan& plan, s
     entry.chain = plan.chain;
     entry.checked = plan.check;
     NL_TRY_ASSIGN(entry.choice, contender.choice(what.count, what.type, what.op, plan.mode));
+    entry.jobs = beside_.empty() ? 1 : 2;
     out.push_back(std::move(entry));
-    char* const recv = buffers_[i].recv + kGuardBytes;
-    const Operation operation{in_place ? recv : buffers_[i].send + kGuardBytes, recv, what.count, what.type,
-                              reduction_of(what.type, what.op, meeting_.rank())};
-    lanes.push_back({contender, operation, out.back(), nullptr, 0});
+    const auto work_of = [&](Contender& who, const Buffers& buffers) {
+      char* const recv = buffers.recv + kGuardBytes;
+      const bool one_buffer = in_place || who.in_place_only();
+      return Work{who, Operation{one_buffer ? recv : buffers.send + kGuardBytes, recv, what.count, what.type,
+                                 reduction_of(what.type, what.op, meeting_.rank())}};
+    };
+    lanes.push_back({{work_of(contender, buffers_[i])}, out.back(), nullptr, 0});
+    if (!beside_.empty()) lanes.back().works.push_back(work_of(*beside_[i], beside_buffers_[i]));
   }
   // `out` has room for all of them: the lanes' references stay good.
   for (Lane& lane : lanes) {
     NL_TRY(prepare_buffers(lane, 1));
-    auto timer = place_.prepare(lane.contender, lane.operation, plan.mode, plan.chain);
-    NL_TRY(timer.status().with_context(lane.contender.impl()));
+    auto timer = place_.prepare(lane.works[0], lane.works.size() > 1 ? &lane.works[1] : nullptr, plan.mode,
+                                plan.chain);
+    NL_TRY(timer.status().with_context(lane.measured.impl));
     lane.timer = std::move(timer).value();
+    if (meeting_.rank() == meeting_.nranks() - 1) lane.timer->set_lateness(plan.late);
   }
 
   const auto begin = std::chrono::steady_clock::now();
@@ -158,11 +178,11 @@ Status Engine::measure_case(const Case& what, bool in_place, const Plan& plan, s
     taken += samples;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
       char text[96];
-      std::snprintf(text, sizeof text, "%zu B %s%s", what.bytes(), lanes[i].contender.impl(),
+      std::snprintf(text, sizeof text, "%zu B %s%s", what.bytes(), lanes[i].measured.impl.c_str(),
                     in_place ? " in place" : "");
       progress(static_cast<double>(round * lanes.size() + i) / static_cast<double>(rounds * lanes.size()),
                text);
-      NL_TRY(turn(lanes[i], plan, samples, 2 * round + 2).with_context(lanes[i].contender.impl()));
+      NL_TRY(turn(lanes[i], plan, samples, 2 * round + 2).with_context(lanes[i].measured.impl));
     }
   }
   for (Lane& lane : lanes) {
@@ -179,7 +199,8 @@ Status Engine::measure_case(const Case& what, bool in_place, const Plan& plan, s
 
 Status Engine::turn(Lane& lane, const Plan& plan, std::size_t samples, std::uint64_t seed) {
   if (plan.check) NL_TRY(check_one(lane, seed));
-  const bool check_block = plan.check && lane.operation.send != lane.operation.recv;
+  const Operation& operation = lane.works[0].operation;
+  const bool check_block = plan.check && operation.send != operation.recv;
   NL_TRY(prepare_buffers(lane, seed + 1));
   if (plan.warmup > 0) NL_TRY(settle(lane, lane.timer->run(meeting_, meeting_.mine().first(plan.warmup))));
   NL_TRY(settle(lane, lane.timer->run(meeting_, meeting_.mine().first(samples))));
@@ -190,37 +211,47 @@ Status Engine::turn(Lane& lane, const Plan& plan, std::size_t samples, std::uint
   std::vector<double> slowest(samples);
   NL_TRY(meeting_.slowest(slowest));
   for (const double us : slowest) lane.measured.samples.add_us(us);
+  NL_TRY(note_skew(lane));
   // In place the sums of sums have no reference; check_one has looked at that variant.
   return check_block ? check_buffers(lane, seed + 1) : Status();
+}
+
+Status Engine::note_skew(Lane& lane) {
+  if (meeting_.nranks() == 1) return {};
+  const std::span<const std::uint64_t> arrivals_ns = lane.timer->arrivals_ns();
+  // Rounded to some nanoseconds where a machine has run for months.
+  for (std::size_t i = 0; i < arrivals_ns.size(); ++i) {
+    meeting_.mine()[i] = static_cast<double>(arrivals_ns[i]);
+  }
+  std::vector<double> apart_ns(arrivals_ns.size());
+  NL_TRY(meeting_.spread(apart_ns));
+  for (const double ns : apart_ns) lane.measured.skew.add_us(ns * 1e-3);
+  return {};
 }
 
 // The contender's late failure explains more than the call's.
 Status Engine::settle(Lane& lane, Status status) {
   const Status late = place_.wait();
-  if (Status failed = lane.contender.failed(); !failed.ok()) return failed;
+  for (const Work& work : lane.works) {
+    if (Status failed = work.contender.failed(); !failed.ok()) return failed;
+  }
   return status.ok() ? late : status;
 }
 
 Status Engine::check_one(Lane& lane, std::uint64_t seed) {
   NL_TRY(prepare_buffers(lane, seed));
-  NL_TRY(settle(lane, lane.contender.all_reduce(lane.operation, place_.stream())));
+  Status called;
+  for (std::size_t job = 0; job < lane.works.size() && called.ok(); ++job) {
+    const Work& work = lane.works[job];
+    called = work.contender.all_reduce(work.operation, place_.stream(static_cast<int>(job)));
+  }
+  NL_TRY(settle(lane, called));
   return check_buffers(lane, seed);
 }
 
 Status Engine::prepare_buffers(Lane& lane, std::uint64_t seed) {
-  const Case& what = lane.measured.what;
-  const bool in_place = lane.operation.send == lane.operation.recv;
-  const std::size_t bytes = what.bytes();
-  const std::span image = std::span(image_).first(bytes + 2 * kGuardBytes);
-  const std::span data = image.subspan(kGuardBytes, bytes);
-  fill_guard(image);
-  fill_input(data, what.type, what.op, seed, meeting_.rank());
-  // const_cast: the engine owns the buffers; the contender must not write to `send`.
-  char* const send = static_cast<char*>(const_cast<void*>(lane.operation.send)) - kGuardBytes;
-  NL_TRY(place_.write(send, image));
-  if (!in_place) {
-    fill_poison(data);
-    NL_TRY(place_.write(static_cast<char*>(lane.operation.recv) - kGuardBytes, image));
+  for (std::size_t job = 0; job < lane.works.size(); ++job) {
+    NL_TRY(prepare_buffers(lane.measured, lane.works[job], seed + job * kJobSeed));
   }
   // Nobody's operation begins before everybody's buffers are ready: a one-sided implementation could write
   // early.
@@ -228,9 +259,35 @@ Status Engine::prepare_buffers(Lane& lane, std::uint64_t seed) {
 }
 
 Status Engine::check_buffers(Lane& lane, std::uint64_t seed) {
-  Measured& measured = lane.measured;
+  for (std::size_t job = 0; job < lane.works.size(); ++job) {
+    NL_TRY(check_buffers(lane.measured, lane.works[job], seed + job * kJobSeed));
+  }
+  return {};
+}
+
+Status Engine::prepare_buffers(const Measured& measured, const Work& work, std::uint64_t seed) {
   const Case& what = measured.what;
-  const bool in_place = lane.operation.send == lane.operation.recv;
+  const Operation& operation = work.operation;
+  const bool in_place = operation.send == operation.recv;
+  const std::size_t bytes = what.bytes();
+  const std::span image = std::span(image_).first(bytes + 2 * kGuardBytes);
+  const std::span data = image.subspan(kGuardBytes, bytes);
+  fill_guard(image);
+  fill_input(data, what.type, what.op, seed, meeting_.rank());
+  // const_cast: the engine owns the buffers; the contender must not write to `send`.
+  char* const send = static_cast<char*>(const_cast<void*>(operation.send)) - kGuardBytes;
+  NL_TRY(place_.write(send, image));
+  if (!in_place) {
+    fill_poison(data);
+    NL_TRY(place_.write(static_cast<char*>(operation.recv) - kGuardBytes, image));
+  }
+  return {};
+}
+
+Status Engine::check_buffers(Measured& measured, const Work& work, std::uint64_t seed) {
+  const Case& what = measured.what;
+  const Operation& operation = work.operation;
+  const bool in_place = operation.send == operation.recv;
   const std::size_t bytes = what.bytes();
   const std::span image = std::span(image_).first(bytes + 2 * kGuardBytes);
   const std::span<const std::byte> data = image.subspan(kGuardBytes, bytes);
@@ -247,13 +304,13 @@ Status Engine::check_buffers(Lane& lane, std::uint64_t seed) {
          std::string("bytes behind the ") + buffer + " were changed");
   };
 
-  NL_TRY(place_.read(image, static_cast<const char*>(lane.operation.recv) - kGuardBytes));
+  NL_TRY(place_.read(image, static_cast<const char*>(operation.recv) - kGuardBytes));
   const Verdict verdict =
-      compare(data, what.type, what.op, seed, meeting_.nranks(), lane.contender.roundings());
+      compare(data, what.type, what.op, seed, meeting_.nranks(), work.contender.roundings());
   note(verdict.wrong, verdict.first);
   check_guards("output");
   if (!in_place) {
-    NL_TRY(place_.read(image, static_cast<const char*>(lane.operation.send) - kGuardBytes));
+    NL_TRY(place_.read(image, static_cast<const char*>(operation.send) - kGuardBytes));
     const Verdict unchanged = compare_input(data, what.type, what.op, seed, meeting_.rank());
     note(unchanged.wrong, unchanged.first);
     check_guards("input");

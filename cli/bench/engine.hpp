@@ -34,6 +34,8 @@ struct Plan {
   std::size_t warmup = 5;      // samples before each turn that do not count
   bool check = true;
   bool in_place = true;  // also the variant with send == recv
+  std::chrono::microseconds late{
+      0};  // by which the last rank comes later to every start, to see what that does
   std::chrono::milliseconds budget{
       0};  // time for one size and variant, all implementations; fewer samples then. 0: none
 };
@@ -48,11 +50,13 @@ struct Measured {
   int chain = 1;
   trace::Samples samples;        // slowest rank of each
   std::optional<double> cpu_us;  // CPU time an operation takes of its thread, on the rank where it is most
+  trace::Samples skew;           // by how much the last rank came later than the first, of each start
   std::size_t wrong = 0;  // elements, over all ranks and checks; changed guard bytes and inputs count too
   bool checked = false;
   std::string first_wrong;  // in words
   Choice choice;
   std::uint64_t scratch = 0;  // as ResultRow::scratch
+  int jobs = 1;               // likewise
 };
 
 // Called by rank 0 before each turn: how far the run is (0 to 1), and what comes.
@@ -60,8 +64,11 @@ using Progress = std::function<void(double done, const std::string& what)>;
 
 class Engine {
  public:
-  Engine(Meeting& meeting, Place& place, std::vector<Contender*> contenders)
-      : meeting_(meeting), place_(place), contenders_(std::move(contenders)) {}
+  // `beside`: of each contender the one that does the same at the same time, a second job that is checked but
+  // not timed; empty: none.
+  Engine(Meeting& meeting, Place& place, std::vector<Contender*> contenders,
+         std::vector<Contender*> beside = {})
+      : meeting_(meeting), place_(place), contenders_(std::move(contenders)), beside_(std::move(beside)) {}
 
   // Buffers for messages up to `bytes`. Collective; once.
   Status reserve(std::size_t bytes);
@@ -77,15 +84,20 @@ class Engine {
   Result<std::size_t> next_turn(const Plan& plan, std::size_t taken, std::size_t turns_left,
                                 std::chrono::steady_clock::time_point begin);
   Status turn(Lane& lane, const Plan& plan, std::size_t samples, std::uint64_t seed);
+  Result<Buffers> buffers_for(Contender& contender, std::size_t room, Buffers& common);
   Status prepare_buffers(Lane& lane, std::uint64_t seed);
+  Status prepare_buffers(const Measured& measured, const Work& work, std::uint64_t seed);
   Status check_buffers(Lane& lane, std::uint64_t seed);
+  Status check_buffers(Measured& measured, const Work& work, std::uint64_t seed);
   Status check_one(Lane& lane, std::uint64_t seed);
+  Status note_skew(Lane& lane);
+  void abandon();
   Status settle(Lane& lane, Status status);
 
   Meeting& meeting_;
   Place& place_;
-  std::vector<Contender*> contenders_;
-  std::vector<Buffers> buffers_;  // of each contender
+  std::vector<Contender*> contenders_, beside_;
+  std::vector<Buffers> buffers_, beside_buffers_;  // of each contender
   std::size_t bytes_ = 0;
   std::vector<std::byte> image_;  // of one buffer with its guards, in host memory
 };

@@ -12,6 +12,7 @@ namespace nearlight::bench {
 
 int finish(const BenchOptions& options, const Plan& plan, const Setting& setting,
            const std::vector<Measured>& measured) {
+  std::fputs(peer_settings(setting).c_str(), stdout);
   std::fputs(tables(options, plan, setting, measured).c_str(), stdout);
   std::fflush(stdout);
   // Before the file of --json is written, which may be the same.

@@ -164,15 +164,28 @@ std::span<double> Meeting::of(int rank) const {
   return {numbers + static_cast<std::size_t>(rank) * samples_, samples_};
 }
 
-Status Meeting::slowest(std::span<double> out) {
+template <class Combine>
+Status Meeting::combine(std::span<double> out, Combine combine) {
   if (out.size() > samples_)
     return failure(Code::internal_error, "%zu samples do not fit into the ranks' shared memory", out.size());
   NL_TRY(barrier());
   for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = of(0)[i];
-    for (int rank = 1; rank < nranks_; ++rank) out[i] = std::max(out[i], of(rank)[i]);
+    double least = of(0)[i], most = least;
+    for (int rank = 1; rank < nranks_; ++rank) {
+      least = std::min(least, of(rank)[i]);
+      most = std::max(most, of(rank)[i]);
+    }
+    out[i] = combine(least, most);
   }
   return barrier();
+}
+
+Status Meeting::slowest(std::span<double> out) {
+  return combine(out, [](double, double most) { return most; });
+}
+
+Status Meeting::spread(std::span<double> out) {
+  return combine(out, [](double least, double most) { return most - least; });
 }
 
 Result<double> Meeting::total(double value) {

@@ -55,6 +55,8 @@ class Meeting {
   // Slowest rank of each of the first `out.size()` numbers. Everybody has posted (a barrier is inside),
   // nobody posts the next ones before all have read (another one).
   Status slowest(std::span<double> out);
+  // How far the largest and the smallest of all ranks lie apart, number by number; as slowest().
+  Status spread(std::span<double> out);
   // Sum over the ranks of one number each.
   Result<double> total(double value);
 
@@ -65,6 +67,8 @@ class Meeting {
   Status dead_peer() const;
   template <class Ready>
   Status wait(Ready ready) const;
+  template <class Combine>  // (least, most) -> number
+  Status combine(std::span<double> out, Combine combine);
 
   int rank_, nranks_;
   std::size_t samples_;

@@ -27,6 +27,7 @@ class NearlightContender final : public Contender {
   const char* impl() const override { return impl_.c_str(); }
 
   Status all_reduce(const Operation& operation, runtime::Stream stream) override {
+    last_ = operation;
     return communicator_->all_reduce(operation.send, operation.recv, operation.count, operation.type,
                                      operation.op, stream, options_);
   }
@@ -39,11 +40,18 @@ class NearlightContender final : public Contender {
                   mode == cli::Mode::kernel
                       ? runtime::explain_all_reduce_loop(*communicator_, count, type, op, options_)
                       : communicator_->explain_all_reduce(count, type, op, options_));
-    return Choice{algorithm::name_of(route.algorithm), algorithm::name_of(route.protocol),
+    return Choice{algorithm::name_of(route.algorithm), route::protocol_name(route),
                   static_cast<int>(route.grid), route.reason, forced(route)};
   }
 
-  int roundings() const override { return 1; }
+  // Of the last operation: what was handed to NCCL is rounded as NCCL does, and what adds in the order of
+  // arrival rounds to the type at every rank.
+  int roundings() const override {
+    const auto route = communicator_->explain_all_reduce(last_.count, last_.type, last_.op.op, options_);
+    const bool rounds = route.ok() && (route->algorithm == route::Algorithm::nccl ||
+                                       route->algorithm == route::Algorithm::two_shot_atomic);
+    return rounds ? communicator_->nranks() : 1;
+  }
 
   Status run_loop(const Operation& operation, std::uint32_t chain, std::span<double> us,
                   runtime::Stream stream) override {
@@ -75,6 +83,7 @@ class NearlightContender final : public Contender {
 
   std::unique_ptr<runtime::Communicator> communicator_;
   runtime::CallOptions options_;
+  Operation last_;
   std::optional<std::uint32_t> sm_;
   std::string impl_;
 };

@@ -5,13 +5,15 @@
 #include <cinttypes>
 #include <limits>
 
+#include "cli/peers/nvshmem_api.hpp"
+
 namespace nearlight::bench {
 
 namespace {
 // The samples of all ranks are held in memory.
 constexpr std::uint64_t kMostSamples = 10'000'000, kMostFactor = 1'048'576;
 
-constexpr std::string_view kPeers[] = {"nccl", "nccl_sym", "openmpi"};
+constexpr std::string_view kPeers[] = {"nccl", "nccl_sym", "torch_symm_mem", "nvshmem", "openmpi"};
 
 // What was typed as a negative number is a very large one here.
 Status check_number(const char* flag, std::uint64_t number, std::uint64_t lowest, std::uint64_t highest) {
@@ -113,17 +115,20 @@ Result<std::size_t> parse_size(std::string_view text) {
 Result<std::vector<std::string>> parse_against(std::string_view text) {
   return parse_list<std::string>(text, [](std::string_view name) -> Result<std::string> {
     if (std::find(std::begin(kPeers), std::end(kPeers), name) != std::end(kPeers)) return std::string(name);
-    return failure(Code::invalid_argument, "there is no peer '%.*s'; known are nccl, nccl_sym and openmpi",
+    return failure(Code::invalid_argument,
+                   "there is no peer '%.*s'; known are nccl, nccl_sym, torch_symm_mem, nvshmem and "
+                   "openmpi",
                    static_cast<int>(name.size()), name.data());
   });
 }
 
-std::string algorithm_names() { return names_of(algorithm::kAlgorithms); }
+std::string algorithm_names() { return names_of(algorithm::kAlgorithmsAndNccl); }
 std::string protocol_names() { return names_of(algorithm::kProtocols); }
 
 Result<std::vector<algorithm::Algorithm>> parse_algorithms(std::string_view text) {
-  return parse_list<algorithm::Algorithm>(
-      text, [](std::string_view name) { return find_name(algorithm::kAlgorithms, "algorithm", name); });
+  return parse_list<algorithm::Algorithm>(text, [](std::string_view name) {
+    return find_name(algorithm::kAlgorithmsAndNccl, "algorithm", name);
+  });
 }
 
 Result<std::vector<algorithm::Protocol>> parse_protocols(std::string_view text) {
@@ -155,16 +160,37 @@ std::vector<Forced> forced_of(const BenchOptions& options) {
   return forced;
 }
 
+runtime::Options with_forced(runtime::Options options, const BenchOptions& asked) {
+  const auto& algorithms = asked.algorithms;
+  const auto& protocols = asked.protocols;
+  const bool atomic = std::find(algorithms.begin(), algorithms.end(),
+                                algorithm::Algorithm::two_shot_atomic) != algorithms.end();
+  if (atomic) options.deterministic = false;
+  if (atomic ||
+      std::find(protocols.begin(), protocols.end(), algorithm::Protocol::ll128) != protocols.end()) {
+    options.lines = kForcedLines;
+  }
+  return options;
+}
+
 runtime::Options with_scratch(runtime::Options options, std::size_t bytes) {
   options.slots = static_cast<std::uint32_t>(bytes / 8);
   options.packets = static_cast<std::uint32_t>(bytes / 16);
   options.chunk_bytes = static_cast<std::uint32_t>(bytes);
+  if (options.lines != 0) options.lines = static_cast<std::uint32_t>((bytes + 479) / 480 * 4);
   return options;
 }
 
 bool has_peer(const BenchOptions& options, std::string_view peer) {
   return std::find(options.against.begin(), options.against.end(), peer) != options.against.end();
 }
+
+namespace {
+bool any_gpu_peer(const BenchOptions& options) {
+  return std::any_of(options.against.begin(), options.against.end(),
+                     [](const std::string& peer) { return peer != "openmpi"; });
+}
+}  // namespace
 
 Status validate(const BenchOptions& options) {
   const auto bad = [](const char* text) { return Status(Code::invalid_argument, text); };
@@ -200,9 +226,11 @@ Status validate(const BenchOptions& options) {
   if (options.mode == cli::Mode::kernel) {
     if (!options.against.empty())
       return bad("--against: no peer has operations inside a kernel (--mode kernel)");
-    if (std::find(options.protocols.begin(), options.protocols.end(), algorithm::Protocol::sentinel) !=
-        options.protocols.end()) {
-      return bad("--mode kernel: the sentinel has no operations inside a kernel");
+    for (const auto protocol : {algorithm::Protocol::sentinel, algorithm::Protocol::ll128}) {
+      const auto& asked = options.protocols;
+      if (std::find(asked.begin(), asked.end(), protocol) == asked.end()) continue;
+      return failure(Code::invalid_argument, "--mode kernel: %s has no operations inside a kernel",
+                     name_of(protocol));
     }
     if (const DataType type = options.type.value_or(DataType::f32);
         !algorithm::has_own_code(type, options.op)) {
@@ -210,6 +238,15 @@ Status validate(const BenchOptions& options) {
                      name_of(type), name_of(options.op), algorithm::kOwnCode);
     }
   }
+  if (options.jobs < 1 || options.jobs > kMaxJobs) return bad("--jobs must be 1 or 2");
+  if (options.jobs > 1) {
+    if (!options.against.empty())
+      return bad("--jobs 2 runs without --against: the second job is nearlight's");
+    if (options.backend != Backend::host && options.mode && *options.mode != cli::Mode::graph)
+      return bad("--jobs 2 needs --mode graph on a GPU");
+  }
+  if (options.skew_us < 0 || options.skew_us > kMaxSkewUs)
+    return bad("--skew must be from 0 to 1000000 microseconds");
   if (options.algorithms.size() > 1 && options.offsets > 0) return bad("--offsets takes one --algorithm");
   if (options.protocols.size() > 1 && options.offsets > 0) return bad("--offsets takes one --protocol");
   if (!options.scratch.empty() && options.offsets > 0) return bad("--scratch and --offsets: one of them");
@@ -222,14 +259,16 @@ Status validate(const BenchOptions& options) {
     if (options.protocols.size() > 1) return bad("--backend host takes one --protocol");
     if (options.mode && *options.mode != cli::Mode::eager)
       return bad("--mode: --backend host knows eager only");
-    if (has("nccl") || has("nccl_sym")) return bad("--against: NCCL needs GPUs, --backend host has none");
+    if (any_gpu_peer(options)) {
+      return bad("--against: nccl, nccl_sym, torch_symm_mem and nvshmem need GPUs, --backend host has none");
+    }
     if (options.grid || options.threads) return bad("--grid and --threads need a GPU backend");
   }
   if (has("openmpi")) {
     if (options.backend == Backend::cuda || options.backend == Backend::nccl) {
       return bad("--against openmpi: a peer of --backend host");
     }
-    if (has("nccl") || has("nccl_sym")) return bad("--against: openmpi runs on the CPU, NCCL on GPUs");
+    if (any_gpu_peer(options)) return bad("--against: openmpi runs on the CPU, the other peers on GPUs");
     if (options.type && !mpi_has(*options.type)) {
       return failure(Code::invalid_argument,
                      "-d %s: MPI has no such type, so --against openmpi cannot run it",
@@ -241,8 +280,20 @@ Status validate(const BenchOptions& options) {
                      name_of(options.op));
     }
   }
-  if ((has("nccl") || has("nccl_sym")) && options.op == ReduceOp::premul_sum) {
+  if (any_gpu_peer(options) && options.op == ReduceOp::premul_sum) {
     return bad("-o mulsum: runs without --against");
+  }
+  if (has("torch_symm_mem")) {
+    if (options.op != ReduceOp::sum) return bad("-o: --against torch_symm_mem has sum alone");
+    if (const DataType type = options.type.value_or(DataType::f32);
+        type != DataType::f32 && type != DataType::bf16) {
+      return failure(Code::invalid_argument, "-d %s: --against torch_symm_mem has float and bfloat16 alone",
+                     name_of(type));
+    }
+  }
+  if (has("nvshmem") && peers::nvshmem_symbol(options.type.value_or(DataType::f32), options.op).empty()) {
+    return failure(Code::invalid_argument, "-d %s -o %s: --against nvshmem has no such reduction",
+                   name_of(options.type.value_or(DataType::f32)), name_of(options.op));
   }
   return {};
 }
@@ -304,7 +355,9 @@ Plan plan_of(const BenchOptions& options, Backend backend) {
   plan.rounds = options.rounds;
   plan.warmup = options.warmup;
   plan.check = options.check;
-  plan.in_place = options.in_place && options.offsets == 0;
+  plan.late = std::chrono::microseconds(options.skew_us);
+  // One-shot of PyTorch reads the peers' inputs while others may write: it has no variant in place.
+  plan.in_place = options.in_place && options.offsets == 0 && !has_peer(options, "torch_symm_mem");
   return plan;
 }
 

@@ -62,6 +62,8 @@ struct BenchOptions {
   bool percentiles = false;
   std::string json;                    // result file to write; "" for none
   std::string compare;                 // result file to compare with; "" for none
+  int jobs = 1;                        // communicators that work at the same time, 1 or 2
+  int skew_us = 0;                     // by which the last rank comes late to every start
   int timeout_ms = 20'000;             // of one wait inside an operation
   std::vector<std::string> arguments;  // as typed, after the program's name
 };
@@ -74,6 +76,8 @@ struct Forced {
 
 inline constexpr int kMaxRanks = 8;
 inline constexpr int kMaxOffsets = 1024;
+inline constexpr int kMaxJobs = 2;
+inline constexpr int kMaxSkewUs = 1'000'000;
 
 // "128", "16K", "1M", "2G": K, M, G are powers of 1024. The error does not name the flag.
 Result<std::size_t> parse_size(std::string_view text);
@@ -86,7 +90,8 @@ std::string algorithm_names();
 std::string protocol_names();
 // "16K,64K": sizes that with_scratch() can make.
 Result<std::vector<std::size_t>> parse_scratch(std::string_view text);
-// "nccl,nccl_sym" or "openmpi". Unknown names are an error that lists the known ones.
+// "nccl,nccl_sym", "torch_symm_mem,nvshmem" or "openmpi". Unknown names are an error that lists the known
+// ones.
 Result<std::vector<std::string>> parse_against(std::string_view text);
 
 // Contradictions between options. Errors name the flag.
@@ -102,6 +107,10 @@ std::vector<Forced> forced_of(const BenchOptions& options);
 // Room for `bytes` of payload of each other rank in a region and bank, for every protocol alike: what a CTA
 // (on a CPU: a rank) takes in before a round ends. A multiple of kScratchStep from kScratchStep to
 // kMaxScratch; 0: the communicator's default, which differs by protocol.
+// Lines of LL128 a region where it is asked for.
+inline constexpr std::uint32_t kForcedLines = 256;
+// With what the algorithms and protocols that are asked for need of a communicator.
+runtime::Options with_forced(runtime::Options options, const BenchOptions& asked);
 runtime::Options with_scratch(runtime::Options options, std::size_t bytes);
 inline constexpr std::size_t kScratchStep = 512;  // whole warps of 16-byte packets
 inline constexpr std::size_t kMaxScratch = std::size_t{8} << 20;

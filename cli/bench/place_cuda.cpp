@@ -6,6 +6,9 @@
 //           the graph of `chain` operations, an event. What is left of the skew, below a microsecond, is
 //           divided by `chain`.
 //   eager   All ranks begin at one moment of the clock they share (Meeting::align), and time counts from it.
+//           A second job's graph waits behind the same kernel on a stream of its own and holds twice as many
+//           operations, so that it is at work until the chain is through. Every rank enqueues both in the
+//           same order.
 //   kernel  The loop's first samples are dropped. A sample spans `chain` operations, an even number unless
 //           asked otherwise: see runtime/kernel_loop.hpp.
 //
@@ -48,28 +51,27 @@ Status wait_for(cudaStream_t stream, const Limits& limits) {
 
 class EagerTimer final : public Timer {
  public:
-  EagerTimer(Contender& contender, const Operation& operation, int chain, cudaStream_t stream,
-             const Limits& limits)
-      : contender_(contender), operation_(operation), chain_(chain), stream_(stream), limits_(limits) {}
+  EagerTimer(const Work& work, int chain, cudaStream_t stream, const Limits& limits)
+      : work_(work), chain_(chain), stream_(stream), limits_(limits) {}
+  std::optional<double> cpu_us() const override { return cpu_us_; }
 
-  Status run(Meeting& meeting, std::span<double> us) override {
+ private:
+  Status take(Meeting& meeting, std::span<double> us) override {
     for (double& sample : us) {
+      arrive();
       NL_TRY_ASSIGN(const std::uint64_t start_ns, meeting.align());
-      for (int i = 0; i < chain_; ++i) NL_TRY(contender_.all_reduce(operation_, stream_));
+      for (int i = 0; i < chain_; ++i) NL_TRY(work_.contender.all_reduce(work_.operation, stream_));
       NL_TRY(wait_for(stream_, limits_));
       sample = static_cast<double>(now_ns() - start_ns) * 1e-3 / chain_;
     }
     NL_TRY(meeting.barrier());
     const std::uint64_t cpu_before_ns = thread_cpu_ns();
-    for (int i = 0; i < kCpuCalls; ++i) NL_TRY(contender_.all_reduce(operation_, stream_));
+    for (int i = 0; i < kCpuCalls; ++i) NL_TRY(work_.contender.all_reduce(work_.operation, stream_));
     cpu_us_ = static_cast<double>(thread_cpu_ns() - cpu_before_ns) * 1e-3 / kCpuCalls;
     return wait_for(stream_, limits_);
   }
-  std::optional<double> cpu_us() const override { return cpu_us_; }
 
- private:
-  Contender& contender_;
-  Operation operation_;
+  Work work_;
   int chain_;
   cudaStream_t stream_;
   Limits limits_;
@@ -78,15 +80,22 @@ class EagerTimer final : public Timer {
 
 class GraphTimer final : public Timer {
  public:
-  static Result<std::unique_ptr<Timer>> create(Contender& contender, const Operation& operation, int chain,
-                                               int device, cudaStream_t stream, const Limits& limits) {
-    std::unique_ptr<GraphTimer> timer(new GraphTimer(chain, stream, limits));
+  // `beside` on `second`, or null.
+  static Result<std::unique_ptr<Timer>> create(const Work& work, const Work* beside, int chain, int device,
+                                               cudaStream_t stream, cudaStream_t second,
+                                               const Limits& limits) {
+    std::unique_ptr<GraphTimer> timer(
+        new GraphTimer(chain, stream, beside != nullptr ? second : nullptr, limits));
     // Once as it is: what an implementation sets up at its first operation of a size may be forbidden in a
     // capture.
-    NL_TRY(contender.all_reduce(operation, stream));
-    NL_TRY(wait_for(stream, limits));
-    NL_TRY_ASSIGN(timer->first_, timer->capture(contender, operation, 1, device));
-    NL_TRY_ASSIGN(timer->chained_, timer->capture(contender, operation, chain, device));
+    NL_TRY(work.contender.all_reduce(work.operation, stream));
+    if (beside != nullptr) NL_TRY(beside->contender.all_reduce(beside->operation, second));
+    NL_TRY(timer->wait_for_all());
+    NL_TRY_ASSIGN(timer->first_, capture(work, 1, device, stream));
+    NL_TRY_ASSIGN(timer->chained_, capture(work, chain, device, stream));
+    if (beside != nullptr) {
+      NL_TRY_ASSIGN(timer->beside_, capture(*beside, 2 * chain, device, second));
+    }
     for (probe::Event* event : {&timer->begin_, &timer->end_}) {
       cudaEvent_t made = nullptr;
       NL_PROBE_CUDA(cudaEventCreate(&made));
@@ -96,23 +105,36 @@ class GraphTimer final : public Timer {
     NL_PROBE_CUDA(cudaHostAlloc(&flag, sizeof(std::uint32_t), cudaHostAllocPortable | cudaHostAllocMapped));
     timer->flag_ = HostMemory(flag, device);
     *static_cast<std::uint32_t*>(flag) = 0;
-    NL_TRY(wait_for(stream, limits));
+    NL_TRY(timer->wait_for_all());
     return std::unique_ptr<Timer>(std::move(timer));
   }
+  std::optional<double> cpu_us() const override { return cpu_us_; }
 
-  Status run(Meeting& meeting, std::span<double> us) override {
+ private:
+  // `second`: of the other job; null without one.
+  GraphTimer(int chain, cudaStream_t stream, cudaStream_t second, const Limits& limits)
+      : chain_(chain), stream_(stream), second_(second), limits_(limits) {}
+
+  Status wait_for_all() {
+    NL_TRY(wait_for(stream_, limits_));
+    return second_ != nullptr ? wait_for(second_, limits_) : Status();
+  }
+
+  Status take(Meeting& meeting, std::span<double> us) override {
     auto* const flag = static_cast<std::uint32_t*>(flag_.get());
     const auto hold_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(limits_.hold).count());
     cpu_ns_ = 0;
     for (double& sample : us) {
+      arrive();
       ++turn_;
       NL_TRY(enqueue_hold(flag, turn_, hold_ns, stream_));
-      Status enqueued = enqueue();
+      Status enqueued = second_ != nullptr ? enqueue_hold(flag, turn_, hold_ns, second_) : Status();
+      if (enqueued.ok()) enqueued = enqueue();
       // A rank that could not enqueue lets its own stream go before it tells: its kernel would hold the GPU.
       Status all = enqueued.ok() ? meeting.barrier() : enqueued;
       std::atomic_ref(*flag).store(turn_, std::memory_order_relaxed);
       NL_TRY(all);
-      NL_TRY(wait_for(stream_, limits_));
+      NL_TRY(wait_for_all());
       float ms = 0;
       NL_PROBE_CUDA(cudaEventElapsedTime(&ms, begin_.get(), end_.get()));
       sample = static_cast<double>(ms) * 1e3 / chain_;
@@ -120,11 +142,6 @@ class GraphTimer final : public Timer {
     cpu_us_ = static_cast<double>(cpu_ns_) * 1e-3 / (static_cast<double>(us.size()) * chain_);
     return {};
   }
-  std::optional<double> cpu_us() const override { return cpu_us_; }
-
- private:
-  GraphTimer(int chain, cudaStream_t stream, const Limits& limits)
-      : chain_(chain), stream_(stream), limits_(limits) {}
 
   Status enqueue() {
     NL_PROBE_CUDA(cudaGraphLaunch(first_.get(), stream_));
@@ -133,15 +150,18 @@ class GraphTimer final : public Timer {
     NL_PROBE_CUDA(cudaGraphLaunch(chained_.get(), stream_));
     cpu_ns_ += thread_cpu_ns() - cpu_before_ns;
     NL_PROBE_CUDA(cudaEventRecord(end_.get(), stream_));
+    if (second_ != nullptr) NL_PROBE_CUDA(cudaGraphLaunch(beside_.get(), second_));
     return {};
   }
 
-  Result<probe::GraphExec> capture(Contender& contender, const Operation& operation, int chain, int device) {
-    NL_PROBE_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  static Result<probe::GraphExec> capture(const Work& work, int chain, int device, cudaStream_t stream) {
+    NL_PROBE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     Status captured;
-    for (int i = 0; i < chain && captured.ok(); ++i) captured = contender.all_reduce(operation, stream_);
+    for (int i = 0; i < chain && captured.ok(); ++i) {
+      captured = work.contender.all_reduce(work.operation, stream);
+    }
     cudaGraph_t made = nullptr;
-    const Status ended = probe::cuda_status("cudaStreamEndCapture", cudaStreamEndCapture(stream_, &made));
+    const Status ended = probe::cuda_status("cudaStreamEndCapture", cudaStreamEndCapture(stream, &made));
     const probe::Graph graph(made, device);
     NL_TRY(captured);
     NL_TRY(ended);
@@ -149,90 +169,100 @@ class GraphTimer final : public Timer {
     NL_PROBE_CUDA(cudaGraphInstantiate(&instance, graph.get(), 0));
     probe::GraphExec exec(instance, device);
     // Now, not at the first launch: an upload must not wait for a rank that spins.
-    NL_PROBE_CUDA(cudaGraphUpload(exec.get(), stream_));
+    NL_PROBE_CUDA(cudaGraphUpload(exec.get(), stream));
     return exec;
   }
 
   int chain_;
-  cudaStream_t stream_;
+  cudaStream_t stream_, second_;
   Limits limits_;
   std::uint32_t turn_ = 0;
   std::uint64_t cpu_ns_ = 0;
   std::optional<double> cpu_us_;
   HostMemory flag_;
   probe::Event begin_, end_;
-  probe::GraphExec first_, chained_;
+  probe::GraphExec first_, chained_, beside_;
 };
 
 class KernelTimer final : public Timer {
  public:
-  KernelTimer(Contender& contender, const Operation& operation, int chain, cudaStream_t stream)
-      : contender_(contender), operation_(operation), chain_(chain), stream_(stream) {}
-
-  Status run(Meeting& meeting, std::span<double> us) override {
-    NL_TRY(meeting.barrier());
-    return contender_.run_loop(operation_, static_cast<std::uint32_t>(chain_), us, stream_);
-  }
+  KernelTimer(const Work& work, int chain, cudaStream_t stream)
+      : work_(work), chain_(chain), stream_(stream) {}
 
  private:
-  Contender& contender_;
-  Operation operation_;
+  Status take(Meeting& meeting, std::span<double> us) override {
+    arrive();
+    NL_TRY(meeting.barrier());
+    return work_.contender.run_loop(work_.operation, static_cast<std::uint32_t>(chain_), us, stream_);
+  }
+
+  Work work_;
   int chain_;
   cudaStream_t stream_;
 };
 
 class CudaPlace final : public Place {
  public:
-  CudaPlace(int device, probe::Stream stream, const Limits& limits)
-      : device_(device), stream_(std::move(stream)), limits_(limits) {}
+  CudaPlace(int device, std::vector<probe::Stream> streams, const Limits& limits)
+      : device_(device), streams_(std::move(streams)), limits_(limits) {}
 
   Result<char*> allocate(std::size_t bytes) override {
     void* memory = nullptr;
     NL_PROBE_CUDA(cudaMalloc(&memory, bytes));
     memory_.emplace_back(memory, device_);
-    NL_PROBE_CUDA(cudaMemsetAsync(memory, 0, bytes, stream_.get()));
+    NL_PROBE_CUDA(cudaMemsetAsync(memory, 0, bytes, main()));
     NL_TRY(wait());
     return static_cast<char*>(memory);
   }
   Status write(char* to, std::span<const std::byte> from) override {
-    NL_PROBE_CUDA(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_.get()));
+    NL_PROBE_CUDA(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, main()));
     return wait();
   }
   Status read(std::span<std::byte> to, const char* from) override {
-    NL_PROBE_CUDA(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_.get()));
+    NL_PROBE_CUDA(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, main()));
     return wait();
   }
-  Status wait() override { return wait_for(stream_.get(), limits_); }
-  runtime::Stream stream() const override { return stream_.get(); }
+  Status wait() override {
+    for (const probe::Stream& stream : streams_) NL_TRY(wait_for(stream.get(), limits_));
+    return {};
+  }
+  runtime::Stream stream(int job) const override { return streams_[static_cast<std::size_t>(job)].get(); }
 
-  Result<std::unique_ptr<Timer>> prepare(Contender& contender, const Operation& operation, cli::Mode mode,
+  Result<std::unique_ptr<Timer>> prepare(const Work& work, const Work* beside, cli::Mode mode,
                                          int chain) override {
+    if (beside != nullptr && (mode != cli::Mode::graph || streams_.size() < 2)) {
+      return failure(Code::unsupported,
+                     "two jobs at once on a GPU are measured in graphs only, not in mode %s",
+                     cli::name_of(mode));
+    }
     switch (mode) {
       case cli::Mode::kernel:
-        return std::unique_ptr<Timer>(
-            std::make_unique<KernelTimer>(contender, operation, chain, stream_.get()));
+        return std::unique_ptr<Timer>(std::make_unique<KernelTimer>(work, chain, main()));
       case cli::Mode::graph:
-        return GraphTimer::create(contender, operation, chain, device_, stream_.get(), limits_);
+        return GraphTimer::create(work, beside, chain, device_, main(), streams_.back().get(), limits_);
       case cli::Mode::eager:
         break;
     }
-    return std::unique_ptr<Timer>(
-        std::make_unique<EagerTimer>(contender, operation, chain, stream_.get(), limits_));
+    return std::unique_ptr<Timer>(std::make_unique<EagerTimer>(work, chain, main(), limits_));
   }
 
  private:
+  cudaStream_t main() const { return streams_.front().get(); }
+
   int device_;
-  probe::Stream stream_;
+  std::vector<probe::Stream> streams_;  // of each job
   Limits limits_;
   std::vector<probe::DeviceMemory> memory_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Place>> make_cuda_place(int device, probe::Stream stream, const Limits& limits) {
+Result<std::unique_ptr<Place>> make_cuda_place(int device, std::vector<probe::Stream> streams,
+                                               const Limits& limits) {
+  if (streams.empty()) return failure(Code::internal_error, "a place without a stream");
   NL_PROBE_CUDA(cudaSetDevice(device));
   NL_TRY(load_hold_kernel());
-  return std::unique_ptr<Place>(std::make_unique<CudaPlace>(device, std::move(stream), limits));
+  return std::unique_ptr<Place>(std::make_unique<CudaPlace>(device, std::move(streams), limits));
 }
 
 }  // namespace nearlight::bench

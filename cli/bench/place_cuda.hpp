@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "cli/bench/limits.hpp"
 #include "cli/bench/place.hpp"
@@ -9,7 +10,9 @@
 
 namespace nearlight::bench {
 
-// For the calling thread, whose current device becomes `device`.
-Result<std::unique_ptr<Place>> make_cuda_place(int device, probe::Stream stream, const Limits& limits);
+// For the calling thread, whose current device becomes `device`. `streams`: of each job that runs at the same
+// time, at least one.
+Result<std::unique_ptr<Place>> make_cuda_place(int device, std::vector<probe::Stream> streams,
+                                               const Limits& limits);
 
 }  // namespace nearlight::bench

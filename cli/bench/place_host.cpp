@@ -4,9 +4,16 @@
 // together: nobody completes operation i before everybody has begun it. A sample is the time between two
 // readings of the clock with `chain` operations in between, so reading it (some 25 ns) weighs 1 / chain. CPU
 // time is read around the block of samples: what a rank waits for the others in it, it waits at work.
+//
+// A second job is a second thread of each rank, which does twice as many operations: it is at work until the
+// last sample is taken.
+#include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <new>
+#include <optional>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "cli/bench/place.hpp"
@@ -17,15 +24,40 @@ namespace {
 
 class HostTimer final : public Timer {
  public:
-  HostTimer(Contender& contender, const Operation& operation, int chain)
-      : contender_(contender), operation_(operation), chain_(chain) {}
+  HostTimer(const Work& work, const Work* beside, int chain) : work_(work), chain_(chain) {
+    if (beside != nullptr) beside_.emplace(*beside);
+  }
+  std::optional<double> cpu_us() const override { return cpu_us_; }
 
-  Status run(Meeting& meeting, std::span<double> us) override {
+ private:
+  Status take(Meeting& meeting, std::span<double> us) override {
+    if (!beside_) return take_alone(meeting, us);
+    Status other;
+    std::thread second;
+    try {
+      second = std::thread([&] {
+        for (std::size_t left = 2 * us.size() * static_cast<std::size_t>(chain_); left > 0 && other.ok();
+             --left) {
+          other = beside_->contender.all_reduce(beside_->operation, nullptr);
+        }
+      });
+    } catch (const std::system_error& error) {
+      return system_failure("starting the second job's thread", error.code().value());
+    }
+    Status status = take_alone(meeting, us);
+    // The second job may wait for a rank that does not come any more.
+    if (!status.ok()) beside_->contender.abandon();
+    second.join();
+    return status.ok() ? other : status;
+  }
+
+  Status take_alone(Meeting& meeting, std::span<double> us) {
+    arrive();
     NL_TRY(meeting.align().status());
     const std::uint64_t cpu_before_ns = thread_cpu_ns();
     std::uint64_t before_ns = now_ns();
     for (double& sample : us) {
-      for (int i = 0; i < chain_; ++i) NL_TRY(contender_.all_reduce(operation_, nullptr));
+      for (int i = 0; i < chain_; ++i) NL_TRY(work_.contender.all_reduce(work_.operation, nullptr));
       const std::uint64_t after_ns = now_ns();
       sample = static_cast<double>(after_ns - before_ns) * 1e-3 / chain_;
       before_ns = after_ns;
@@ -34,11 +66,9 @@ class HostTimer final : public Timer {
               (static_cast<double>(us.size()) * chain_);
     return {};
   }
-  std::optional<double> cpu_us() const override { return cpu_us_; }
 
- private:
-  Contender& contender_;
-  Operation operation_;
+  Work work_;
+  std::optional<Work> beside_;
   int chain_;
   std::optional<double> cpu_us_;
 };
@@ -61,15 +91,15 @@ class HostPlace final : public Place {
     return {};
   }
   Status wait() override { return {}; }
-  runtime::Stream stream() const override { return nullptr; }
+  runtime::Stream stream(int) const override { return nullptr; }
 
-  Result<std::unique_ptr<Timer>> prepare(Contender& contender, const Operation& operation, cli::Mode mode,
+  Result<std::unique_ptr<Timer>> prepare(const Work& work, const Work* beside, cli::Mode mode,
                                          int chain) override {
     if (mode != cli::Mode::eager) {
       return failure(Code::unsupported, "mode %s needs a GPU: on a CPU every call is eager",
                      cli::name_of(mode));
     }
-    return std::unique_ptr<Timer>(std::make_unique<HostTimer>(contender, operation, chain));
+    return std::unique_ptr<Timer>(std::make_unique<HostTimer>(work, beside, chain));
   }
 
  private:

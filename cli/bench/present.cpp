@@ -16,7 +16,7 @@ namespace {
 
 using cli::append;
 
-// An implementation and the scratch it was measured with; what goes into one table.
+// An implementation and the scratch it was measured with, which are what goes into one table.
 using Series = std::pair<std::string, std::uint64_t>;
 
 std::vector<Series> series_of(const std::vector<Measured>& measured) {
@@ -50,7 +50,9 @@ std::vector<cli::ResultRow> rows_of(const std::vector<Measured>& measured, const
     row.grid = entry.choice.grid;
     row.forced = entry.choice.forced;
     row.scratch = entry.scratch;
+    row.jobs = entry.jobs;
     row.cpu_us = entry.cpu_us;
+    if (auto skew = entry.skew.summary(); skew.ok()) row.skew_us = skew->p50_us;
     row.wrong = entry.wrong;
     cli::set_times(row, *summary, setting.floors);
     rows.push_back(std::move(row));
@@ -65,6 +67,13 @@ std::string heading(const BenchOptions& options, const Plan& plan, const Setting
   append(text, "# mode %s, chain %d, samples %zu in %zu turns, warmup %zu, check %d\n",
          cli::name_of(plan.mode), plan.chain, plan.samples, plan.rounds, plan.warmup, plan.check ? 1 : 0);
   if (!setting.placement.empty()) append(text, "# fastest slots: %s\n", setting.placement.c_str());
+  if (options.jobs > 1)
+    append(text, "# %d jobs at a time; the times are the first one's, results are checked of all\n",
+           options.jobs);
+  if (plan.late.count() > 0) {
+    append(text, "# rank %d comes %lld us late to every start (--skew)\n", setting.ranks - 1,
+           static_cast<long long>(plan.late.count()));
+  }
   for (std::size_t rank = 0; rank < setting.places.size(); ++rank) {
     append(text, "#  Rank %2zu on %s\n", rank, setting.places[rank].c_str());
   }
@@ -73,6 +82,19 @@ std::string heading(const BenchOptions& options, const Plan& plan, const Setting
   if (setting.floors.launch_floor_us) {
     append(text, "; launch %.3f, dependent %.3f us", *setting.floors.launch_floor_us,
            setting.floors.launch_floor_pdl_us.value_or(0));
+  }
+  return text + "\n";
+}
+
+std::string peer_settings(const Setting& setting) {
+  if (setting.peers.empty()) return "";
+  std::string text("#\n");
+  for (const auto& [impl, settings] : setting.peers) {
+    append(text, "# %s: %s\n", impl.c_str(), settings.c_str());
+  }
+  text += "# environment:";
+  for (const auto& [name, value] : cli::recorded_environment()) {
+    text.append(" ").append(name).append("=").append(value);
   }
   return text + "\n";
 }
@@ -110,6 +132,10 @@ cli::ResultFile file_of(const std::vector<std::string>& arguments, const Setting
   file.env = cli::recorded_environment();
   file.machine = setting.machine;
   file.floors = setting.floors;
+  for (const auto& [impl, settings] : setting.peers) {
+    if (std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.impl == impl; }))
+      file.peers.emplace(impl, settings);
+  }
   file.rows = std::move(rows);
   return file;
 }

@@ -1,6 +1,7 @@
 // What rank 0 shows and keeps of a run: tables, the result file, the exit status.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Setting {
   std::vector<std::string> places;  // where each rank runs: "device  0 [NVIDIA H200]"
   cli::Machine machine;
   cli::Floors floors;
+  std::map<std::string, std::string> peers;  // how each peer was set up, by its name in result files
 };
 
 std::vector<cli::ResultRow> rows_of(const std::vector<Measured>& measured, const Setting& setting,
@@ -25,6 +27,9 @@ std::vector<cli::ResultRow> rows_of(const std::vector<Measured>& measured, const
 
 // Lines that begin with '#': what is run, where.
 std::string heading(const BenchOptions& options, const Plan& plan, const Setting& setting);
+// How the peers were set up, and the environment, which they read; lines that begin with '#'. "" without
+// peers.
+std::string peer_settings(const Setting& setting);
 // All tables, an implementation each, and what was wrong.
 std::string tables(const BenchOptions& options, const Plan& plan, const Setting& setting,
                    const std::vector<Measured>& measured);

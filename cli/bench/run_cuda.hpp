@@ -17,15 +17,17 @@
 namespace nearlight::bench {
 
 struct CudaJob {
-  std::vector<int> devices;  // of each rank
-  bool attach = false;       // to an NCCL communicator; else memory from CUDA alone
-  std::vector<std::string> peers;
+  std::vector<int> devices;        // of each rank
+  bool attach = false;             // to an NCCL communicator; else memory from CUDA alone
+  std::vector<std::string> peers;  // "nccl", "nccl_sym", "nvshmem"; others come by make_peers
+  MakePeers make_peers;            // may be empty; once each time that it is run again
   std::vector<Case> cases;
   Plan plan;
   runtime::Options comm;
   runtime::CallOptions call;
   std::vector<Forced> forced;       // one, or several beside the route's choice
   std::optional<std::uint32_t> sm;  // kernel mode: the SM that works
+  int jobs = 1;                     // communicators that do the same at the same time
   // Run again with the slots at that many places, or with each scratch (see with_scratch()); 0 and empty:
   // once.
   int offsets = 0;
@@ -46,6 +48,9 @@ Result<CudaResult> run_cuda(const CudaJob& job);
 Result<std::vector<int>> choose_devices(const cli::GpuLook& look, Backend backend, std::optional<int> gpus,
                                         std::optional<int> per_gpu, std::optional<int> ranks);
 bool one_rank_per_gpu(const std::vector<int>& devices);
+
+// What the options ask for. Fails where a workload or its sizes cannot be.
+Result<CudaJob> cuda_job(const BenchOptions& options, std::vector<int> devices, bool attach);
 
 // `nearlight bench` on GPUs. Returns the exit status.
 int bench_cuda(const BenchOptions& options, const cli::GpuLook& look);

@@ -33,10 +33,21 @@ Status measure(Exchange& exchange, const HostJob& job, Meeting& meeting, std::si
     for (auto& peer : peers) contenders.push_back(std::move(peer));
   }
   std::vector<Contender*> views;
-  for (const auto& contender : contenders) views.push_back(contender.get());
+  for (const auto& contender : contenders) {
+    views.push_back(contender.get());
+    if (const std::string text = contender->settings(); !text.empty())
+      result.settings[contender->impl()] = text;
+  }
+  std::unique_ptr<Contender> second;
+  std::vector<Contender*> beside;
+  if (job.jobs > 1) {
+    NL_TRY_ASSIGN(auto another, runtime::create_host(exchange, options));
+    second = make_nearlight_contender(std::move(another), job.call);
+    beside.push_back(second.get());
+  }
 
   const auto place = make_host_place();
-  Engine engine(meeting, *place, views);
+  Engine engine(meeting, *place, views, beside);
   std::size_t largest = 0;
   for (const Case& what : job.cases) largest = std::max(largest, what.bytes());
   NL_TRY(engine.reserve(largest));
@@ -52,7 +63,8 @@ Status measure(Exchange& exchange, const HostJob& job, Meeting& meeting, std::si
 }  // namespace
 
 Result<HostResult> run_host_rank(Exchange& exchange, const HostJob& job) {
-  NL_TRY(pin_rank(exchange.rank(), exchange.nranks()));
+  // The threads of two jobs must not share a processor while others are free.
+  if (job.jobs == 1) NL_TRY(pin_rank(exchange.rank(), exchange.nranks()));
   const auto timeout = job.comm.timeout.value_or(std::chrono::milliseconds(BenchOptions().timeout_ms));
   NL_TRY_ASSIGN(const auto meeting,
                 Meeting::create(exchange, samples_per_turn(job.plan), limits_of(timeout).meeting));
@@ -97,9 +109,11 @@ Result<int> bench_host_rank(Exchange& exchange, const BenchOptions& options, Set
   NL_TRY_ASSIGN(job.cases, cases_of(options));
   job.plan = plan_of(options, Backend::host);
   job.comm.timeout = std::chrono::milliseconds(options.timeout_ms);
+  job.comm = with_forced(job.comm, options);
   if (!options.algorithms.empty()) job.call.algorithm = options.algorithms[0];
   if (!options.protocols.empty()) job.call.protocol = options.protocols[0];
   job.scratch = options.scratch;
+  job.jobs = options.jobs;
   job.make_peers = make_peers;
   const bool speaks = exchange.rank() == 0;
   if (speaks) {
@@ -110,6 +124,7 @@ Result<int> bench_host_rank(Exchange& exchange, const BenchOptions& options, Set
   auto result = run_host_rank(exchange, job);
   if (speaks) clear_progress_line();
   NL_TRY(result.status());
+  setting.peers = result->settings;
   return speaks ? finish(options, job.plan, setting, result->measured) : verdict(result->measured);
 }
 

@@ -1,7 +1,7 @@
 // The benchmark between CPU ranks.
 #pragma once
 
-#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,22 +18,21 @@
 
 namespace nearlight::bench {
 
-// Further implementations at this rank, beside nearlight.
-using MakePeers = std::function<Result<std::vector<std::unique_ptr<Contender>>>(Exchange&)>;
-
 struct HostJob {
   std::vector<Case> cases;
   Plan plan;
   runtime::Options comm;
   runtime::CallOptions call;
   std::vector<std::size_t> scratch;  // run again with each, see with_scratch(); empty: once with `comm`
+  int jobs = 1;                      // communicators that do the same at the same time
   MakePeers make_peers;              // may be empty
   Progress progress;
 };
 
 struct HostResult {
   std::vector<Measured> measured;
-  std::string memory;  // of nearlight's communicator
+  std::string memory;                           // of nearlight's communicator
+  std::map<std::string, std::string> settings;  // as Setting::peers
 };
 
 // One rank's part, from its own process or thread. Collective.

@@ -95,16 +95,20 @@ std::string perf_table(const std::vector<const Measured*>& rows, int nranks) {
 std::string percentile_table(const std::vector<cli::ResultRow>& rows) {
   const auto any = [&rows](auto has) { return std::any_of(rows.begin(), rows.end(), has); };
   const bool cpu = any([](const cli::ResultRow& row) { return row.cpu_us.has_value(); });
+  const bool skew = any([](const cli::ResultRow& row) { return row.skew_us.has_value(); });
   const bool scratch = any([](const cli::ResultRow& row) { return row.scratch != 0; });
   std::string text;
   append(text, "#\n# %10s  %-9s  %9s %9s %9s %9s %9s %9s  %8s  %9s  %11s", "size", "impl", "min", "p50",
          "p95", "p99", "p99.9", "max", "samples", "ratio_sol", "ratio_limit");
   if (cpu) append(text, "  %9s", "cpu");
+  if (skew) append(text, "  %9s", "skew");
   if (scratch) append(text, "  %9s", "scratch");
   append(text, "\n# %10s  %-9s  %9s %9s %9s %9s %9s %9s", "(B)", "", "(us)", "(us)", "(us)", "(us)", "(us)",
          "(us)");
-  if (cpu) append(text, "  %8s  %9s  %11s  %9s", "", "", "", "(us)");
-  if (scratch) append(text, cpu ? "  %9s" : "  %46s", "(B)");
+  if (cpu || skew || scratch) append(text, "  %8s  %9s  %11s", "", "", "");
+  if (cpu) append(text, "  %9s", "(us)");
+  if (skew) append(text, "  %9s", "(us)");
+  if (scratch) append(text, "  %9s", "(B)");
   text += "\n";
   for (const cli::ResultRow& row : rows) {
     append(text, "%12llu  %-9s  %9.3f %9.3f %9.3f %9.3f %9s %9.3f  %8llu  %9.2f  %11.2f",
@@ -112,6 +116,7 @@ std::string percentile_table(const std::vector<cli::ResultRow>& rows) {
            row.p99_us, row.p999_us ? us_text(*row.p999_us).c_str() : "-", row.max_us,
            static_cast<unsigned long long>(row.samples), row.ratio_sol, row.ratio_limit);
     if (cpu) append(text, "  %9s", row.cpu_us ? us_text(*row.cpu_us).c_str() : "-");
+    if (skew) append(text, "  %9s", row.skew_us ? us_text(*row.skew_us).c_str() : "-");
     if (scratch) append(text, "  %9llu", static_cast<unsigned long long>(row.scratch));
     text += "\n";
   }

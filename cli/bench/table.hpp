@@ -14,7 +14,7 @@ namespace nearlight::bench {
 std::string perf_table(const std::vector<const Measured*>& rows, int nranks);
 
 // min p50 p95 p99 p99.9 max samples and the ratios, one line per row. p99.9 is "-" where there are too few
-// samples. CPU time and scratch follow where any row has them.
+// samples. CPU time, skew and scratch follow where any row has them.
 std::string percentile_table(const std::vector<cli::ResultRow>& rows);
 
 // Of one size over several slot offsets: the least, median and largest p50.

@@ -5,6 +5,7 @@
 #include "cli/peers/nccl_version.hpp"
 #include "memory/nccl_api.hpp"
 #include "memory/nccl_window_heap.hpp"
+#include "route/nccl.hpp"
 
 namespace nearlight::peers {
 
@@ -18,6 +19,8 @@ NcclLook look_at_nccl() {
   }
   look.path = (*nccl)->path();
   look.version = nccl_version_text((*nccl)->version());
+  look.version_code = (*nccl)->version();
+  look.faults = route::faults_of_nccl(look.version_code);
   look.attach_problem = memory::check_nccl_window_version((*nccl)->version()).text();
   return look;
 }

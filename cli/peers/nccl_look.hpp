@@ -9,6 +9,8 @@ struct NcclLook {
   std::string headers = "no";  // version of those this program was built with
   std::string path;            // of the library that would be used; "" for none
   std::string version;         // "2.28.9"
+  int version_code = 0;        // 22809
+  std::string faults;          // of that version, which hand-over avoids; "" for none known
   std::string problem;         // why there is none; "" when there is one
   std::string attach_problem;  // why nearlight does not attach to its communicators; "" when it does
 };

@@ -83,6 +83,12 @@ class NcclContender final : public bench::Contender {
   Result<Choice> choice(std::size_t, DataType, ReduceOp, cli::Mode) const override {
     return Choice{"", "", 0, "NCCL does not tell", ""};
   }
+  std::string settings() const override {
+    return "NCCL " + comm_->version() + ", " +
+           (symmetric_ ? "ncclAllReduce, both buffers of ncclMemAlloc in windows registered with "
+                         "NCCL_WIN_COLL_SYMMETRIC"
+                       : "ncclAllReduce, both buffers of cudaMalloc, not registered");
+  }
   // Its kernels may add in the type itself, a rounding a rank.
   int roundings() const override { return nranks_; }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cli/against_peer.hpp"
 #include "cli/demo_table.hpp"
 #include "cli/report/chart.hpp"
 
@@ -58,6 +59,7 @@ std::string line_name(const ResultRow& row) {
   std::string name = row.impl;
   if (!row.forced.empty()) name += " (" + row.forced + ")";
   if (row.scratch != 0) name += ", scratch " + std::to_string(row.scratch);
+  if (row.jobs > 1) name += ", " + std::to_string(row.jobs) + " jobs";
   return name;
 }
 
@@ -184,6 +186,19 @@ std::string facts_of(const cli::ResultFile& file) {
   return text + "</table>\n<pre>" + escaped(file.command) + "</pre>\n";
 }
 
+// Where a peer overtakes us, or not: what the route's hand-over goes by.
+std::string crossovers_of(const cli::ResultFile& file) {
+  std::set<std::string> peers;
+  for (const ResultRow& row : file.rows) {
+    if (!row.impl.starts_with(cli::kOwnImpl)) peers.insert(row.impl);
+  }
+  std::string text;
+  for (const std::string& peer : peers) {
+    for (const std::string& line : cli::crossovers_with(file, peer)) text += "<p>" + escaped(line) + "</p>\n";
+  }
+  return text;
+}
+
 constexpr const char* kHead =
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
@@ -232,7 +247,7 @@ std::string overview(const std::vector<NamedFile>& files) {
 std::string html_of(const std::vector<NamedFile>& files) {
   std::string text = kHead + overview(files);
   for (const NamedFile& one : files) {
-    text += "<section><h2>" + escaped(one.name) + "</h2>\n" + facts_of(one.file);
+    text += "<section><h2>" + escaped(one.name) + "</h2>\n" + facts_of(one.file) + crossovers_of(one.file);
     for (const auto& [kind, lines] : kinds_of(one.file)) {
       const std::string title = title_of(kind);
       text += "<h3>" + escaped(title) + "</h3>\n<div class=\"plots\">\n" +

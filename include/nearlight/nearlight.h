@@ -138,18 +138,24 @@ typedef struct {
                                 [NEARLIGHT_TIMEOUT_MS, else 600000] */
   int64_t create_timeout_ms; /* how long creation may take, in ms, 1 ms to a year [60000] */
   int32_t check;             /* 1: check mode, -1: none [NEARLIGHT_CHECK, else none]. In check mode every call
-                                looks at its pointers and its stream, and CPU ranks compare the call (count,
-                                type, operator) with all other ranks before they start: slower, for finding
-                                mistakes */
+                                looks at its pointers and its stream, and is compared with all other ranks'
+                                (collective, count, type, operator, path), which waits for them but for GPU
+                                ranks of one process: slower, for finding mistakes */
   uint32_t regions;          /* parallel regions of the scratch, so the most CTAs, at most 1024 */
   uint32_t slots;            /* LL slots (8 bytes of payload) a region, a multiple of 32, at most 2^20 */
   uint32_t chunk_bytes;      /* bytes of a chunk of the simple protocol, a multiple of 16, at most 64 MiB */
   uint32_t packets;          /* packets (16 bytes of payload) of the sentinel a region, at most 2^20 */
-  uint32_t reserved;         /* 0 */
+  uint32_t max_ctas;     /* the most CTAs that a call takes of a GPU, at most `regions` where both are given
+                            [NEARLIGHT_MAX_CTAS, else as many as regions] */
+  int32_t deterministic; /* 1: results are the same from run to run, -1: sums and averages may be added in
+                            the order of arrival where that is faster (all ranks still have the same bits)
+                            [NEARLIGHT_DETERMINISTIC, else 1] */
+  uint32_t lines;        /* 128-byte lines (120 bytes of payload) of LL128 a region, a multiple of 4, at
+                            most 2^17 [GPU ranks: none where lines would not be used] */
 } nearlightConfig_t;
 
 #define NEARLIGHT_CONFIG_INITIALIZER \
-  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* All CPU ranks of a group in this process: comms[i] becomes rank i of `nranks` (1 to 8). Each is then used
  * by a thread of its own. Any thread; waits at most config->create_timeout_ms. `config` may be NULL.
@@ -212,6 +218,45 @@ NEARLIGHT_API nearlightResult_t nearlightCommDestroy(nearlightComm_t comm);
  */
 NEARLIGHT_API nearlightResult_t nearlightCommAbort(nearlightComm_t comm);
 
+/* ---- coming back from a failure --------------------------------------------------------------------- */
+
+/* Brings a communicator back, failed or not, with the ranks that it has: ends what this rank still waits for,
+ * waits until nothing of it runs on any rank, and puts the scratch of all to rest. Results of operations that
+ * were under way are undefined; CUDA graphs that captured its operations can be replayed as before. GPU ranks
+ * wait for all work of their device. Collective: one thread of every rank, and no operation of the
+ * communicator (nor a graph with one) is started meanwhile. Waits at most `timeout_ms` (1 ms to a year; 0:
+ * what creation may take); longer than the limit of one wait is of use, since the others may still be in one.
+ * On failure the communicator has failed, and nearlightCommReset may be called again. Errors:
+ * nearlightInvalidArgument (no live communicator, timeout_ms), nearlightTimeout (names who did not come, or
+ * whose device has not ended its work), nearlightRemoteError (names who is gone: see nearlightCommShrink),
+ * nearlightInvalidUsage (another thread is in a call; it was shrunk), nearlightAborted (nearlightCommAbort
+ * meanwhile), nearlightUnsupported (attached to NCCL, when a rank did not come the time before),
+ * nearlightCudaError. */
+NEARLIGHT_API nearlightResult_t nearlightCommReset(nearlightComm_t comm, int64_t timeout_ms);
+
+/* A new communicator of the `nmembers` ranks members[] of `comm` alone (ascending, this rank among them),
+ * which are renumbered in order: for when the others are gone. It has the configuration of `comm` and memory
+ * of its own, so that nothing of it depends on those who are left out. `comm` has failed from then on;
+ * destroy it. Collective over the members, who all give the same list; the others need not live, and are left
+ * out for good. Waits at most `timeout_ms`, as above. On failure `comm` has failed and *shrunk is not
+ * written; nearlightCommShrink may be called again with these members or fewer. Errors:
+ * nearlightInvalidArgument (no live communicator; members or shrunk is NULL; members[] is no such list, or
+ * has one that was left out before; timeout_ms), nearlightTimeout and nearlightRemoteError (name who did not
+ * come or is gone), nearlightInvalidUsage (another member gave another list, both in the text; another thread
+ * is in a call; it was shrunk before), nearlightUnsupported (attached to NCCL), and those of creation. */
+NEARLIGHT_API nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const int* members, int nmembers,
+                                                    int64_t timeout_ms, nearlightComm_t* shrunk);
+
+/* ---- moving calls to another path ------------------------------------------------------------------- */
+
+/* Moves all calls of this communicator from now on to the path `path`, as far as they can take it: a name
+ * that NEARLIGHT_FORCE_PATH takes. NULL or "" gives the choice back to the route table. Every rank does so
+ * between the same two calls; nothing checks that but check mode, which names the ranks that differ. Nothing
+ * is waited for, and CUDA graphs keep the path that was in force when they were captured. nearlightExplain
+ * tells what calls take. One thread, as a collective. Errors: nearlightInvalidArgument (no live communicator;
+ * path is none of those that the text names), nearlightInvalidUsage (another thread is in a call). */
+NEARLIGHT_API nearlightResult_t nearlightCommSetPath(nearlightComm_t comm, const char* path);
+
 /* ---- asking ----------------------------------------------------------------------------------------- */
 
 /* This rank, 0 to the number of ranks - 1. Any thread. Errors: nearlightInvalidArgument. */
@@ -253,18 +298,19 @@ typedef struct {
   }
 
 /* Whether the communicator has failed as far as is known now, and how. Never blocks; any thread. A failed
- * communicator stays failed: its calls return the same failure at once; destroy it and make another one.
+ * communicator stays failed, and its calls return the same failure at once, until nearlightCommReset.
  * The returned code is about the query alone: nearlightInvalidArgument (no live communicator, status is NULL
  * or its size is no size). */
 NEARLIGHT_API nearlightResult_t nearlightCommGetStatus(nearlightComm_t comm, nearlightCommStatus_t* status);
 
 typedef struct {
   size_t size;           /* in: sizeof(nearlightRoute_t) */
-  const char* algorithm; /* "copy", "one_shot", ...; static text */
-  const char* protocol;  /* "ll", "simple", ...; static text */
+  const char* algorithm; /* "copy", "one_shot", ..., "nccl": the attached NCCL's; static text */
+  const char* protocol;  /* "ll", "simple", ..., "none": NCCL chooses; static text */
   const char* reason;    /* why, in one line; static text */
-  uint32_t grid;         /* CTAs; 1 on a CPU */
-  uint32_t threads;      /* of a CTA; 1 on a CPU */
+  uint32_t grid;         /* CTAs; 1 on a CPU; 0: NCCL chooses */
+  uint32_t threads; /* of a CTA, where both buffers begin at multiples of 16 bytes (at other addresses large
+                       messages may take a kernel that gets half of them); 1 on a CPU; 0: NCCL chooses */
 } nearlightRoute_t;
 
 #define NEARLIGHT_ROUTE_INITIALIZER \
@@ -332,8 +378,9 @@ NEARLIGHT_API nearlightResult_t nearlightRedOpDestroy(nearlightRedOp_t op, nearl
 /* ---- collectives ------------------------------------------------------------------------------------ */
 
 /* recv[i] = op over all ranks of send[i], for i < count, elements of `type`; bitwise the same on all ranks
- * and from run to run. In place when send == recv, otherwise the two must not overlap. Addresses are aligned
- * to the element; any count, with 0 nothing happens.
+ * and, unless the configuration's `deterministic` is -1, from run to run (a call that is handed to the
+ * attached NCCL: as NCCL computes it). In place when send == recv, otherwise the two must not overlap.
+ * Addresses are aligned to the element; any count, with 0 nothing happens.
  *
  * GPU ranks: the operation is enqueued on `stream` (a cudaStream_t; NULL: the device's default stream), can
  * be captured into a CUDA graph, and allocates nothing. The buffers are memory of the rank's GPU, managed or

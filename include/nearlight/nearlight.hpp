@@ -91,7 +91,9 @@ struct Config {
   std::chrono::milliseconds timeout{0};         // of one wait
   std::chrono::milliseconds create_timeout{0};  // of creation
   std::optional<bool> check;                    // check mode
-  std::uint32_t regions = 0, slots = 0, chunk_bytes = 0, packets = 0;
+  std::uint32_t regions = 0, slots = 0, chunk_bytes = 0, packets = 0, max_ctas = 0;
+  std::optional<bool> deterministic;  // the same results from run to run
+  std::uint32_t lines = 0;
 
   nearlightConfig_t to_c() const {
     nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
@@ -102,6 +104,9 @@ struct Config {
     config.slots = slots;
     config.chunk_bytes = chunk_bytes;
     config.packets = packets;
+    config.max_ctas = max_ctas;
+    config.deterministic = deterministic ? (*deterministic ? 1 : -1) : 0;
+    config.lines = lines;
     return config;
   }
 };
@@ -292,6 +297,26 @@ class Communicator {
   }
   // Ends every wait of this rank, now and later; any thread.
   void abort() { detail::check(nearlightCommAbort(comm_)); }
+  // Brings it back, failed or not; collective. See nearlightCommReset. 0: as long as creation may take.
+  void reset(std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) {
+    detail::check(nearlightCommReset(comm_, timeout.count()));
+  }
+  // A new one of these ranks alone (ascending, this one among them); collective over them. See
+  // nearlightCommShrink.
+  Communicator shrink(const std::vector<int>& members,
+                      std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) {
+    // One more, so that none at all is an error for their number and not for a null pointer.
+    std::vector<int> list(members);
+    list.push_back(0);
+    nearlightComm_t shrunk = nullptr;
+    detail::check(
+        nearlightCommShrink(comm_, list.data(), static_cast<int>(members.size()), timeout.count(), &shrunk));
+    return Communicator(shrunk);
+  }
+
+  // Moves all calls from now on to another path, by its name; "": the route table's choice. On all ranks
+  // between the same calls; see nearlightCommSetPath.
+  void set_path(const std::string& path) { detail::check(nearlightCommSetPath(comm_, path.c_str())); }
 
   // recv[i] = op over all ranks of send[i]; see nearlightAllReduce.
   void all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,

@@ -10,6 +10,10 @@ const char* name_of(Algorithm algorithm) {
       return "one_shot";
     case Algorithm::two_shot:
       return "two_shot";
+    case Algorithm::two_shot_atomic:
+      return "two_shot_atomic";
+    case Algorithm::nccl:
+      return "nccl";
   }
   return "invalid";
 }
@@ -22,6 +26,8 @@ const char* name_of(Protocol protocol) {
       return "simple";
     case Protocol::sentinel:
       return "sentinel";
+    case Protocol::ll128:
+      return "ll128";
   }
   return "invalid";
 }

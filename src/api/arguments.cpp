@@ -57,10 +57,13 @@ Result<runtime::Options> to_options(const nearlightConfig_t* config) {
   options.slots = mine.slots;
   options.chunk_bytes = mine.chunk_bytes;
   options.packets = mine.packets;
-  if (mine.reserved != 0) {
-    return failure(Code::unsupported, "config->reserved is %u, which this version does not know",
-                   mine.reserved);
+  options.max_ctas = mine.max_ctas;
+  if (mine.deterministic < -1 || mine.deterministic > 1) {
+    return failure(Code::invalid_argument, "config->deterministic is %d; it takes -1, 0 or 1",
+                   mine.deterministic);
   }
+  if (mine.deterministic != 0) options.deterministic = mine.deterministic == 1;
+  options.lines = mine.lines;
   return options;
 }
 

@@ -56,10 +56,10 @@ nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t c
     const route::Route chosen = visit->explain_all_reduce(count, known_type, reduction.op);
     nearlightRoute_t filled = NEARLIGHT_ROUTE_INITIALIZER;
     filled.algorithm = algorithm::name_of(chosen.algorithm);
-    filled.protocol = algorithm::name_of(chosen.protocol);
+    filled.protocol = route::protocol_name(chosen);
     filled.reason = chosen.reason;
     filled.grid = chosen.grid;
-    filled.threads = chosen.threads;
+    filled.threads = chosen.run_threads;
     hand_out(filled, route);
     return {};
   });

@@ -55,8 +55,8 @@ nearlightCounters_t counters_of(const runtime::Communicator& communicator) {
   filled.routes = counters.routes.size();
   for (std::size_t i = 0; i < std::min(counters.routes.size(), std::size(filled.route)); ++i) {
     const auto& route = counters.routes[i];
-    filled.route[i] = {algorithm::name_of(route.algorithm), algorithm::name_of(route.protocol),
-                       route.operations, route.bytes};
+    filled.route[i] = {algorithm::name_of(route.algorithm),
+                       route::protocol_name(route.algorithm, route.protocol), route.operations, route.bytes};
   }
   return filled;
 }

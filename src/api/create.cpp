@@ -109,8 +109,7 @@ Status create_one(const Place& place, int device, runtime::Options options, Crea
                 bootstrap::join_process_group({place.rank, place.nranks, place.key}, deadline));
   // A limit that cannot be stays as it is, to be refused where the other ranks are told.
   if (runtime::check_options(options).ok()) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left());
-    options.create_timeout = std::max(left, std::chrono::milliseconds(1));
+    options.create_timeout = deadline.left_or_1_ms();
   }
   return hand_out_one(create(std::move(exchange), device, options), comm);
 }

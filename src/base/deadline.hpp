@@ -24,6 +24,11 @@ class Deadline {
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left()).count();
     return static_cast<int>(std::min<std::int64_t>(ms, 1 << 30));
   }
+  // For options, where 0 is no limit: at least 1.
+  std::chrono::milliseconds left_or_1_ms() const {
+    return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(left()),
+                    std::chrono::milliseconds(1));
+  }
 
  private:
   explicit Deadline(Clock::time_point at) : at_(at) {}

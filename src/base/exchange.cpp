@@ -12,6 +12,30 @@ struct Verdict {
 };
 }  // namespace
 
+Status check_members(std::span<const int> members, int self, int nranks) {
+  int before = -1;
+  for (const int rank : members) {
+    if (rank < 0 || rank >= nranks)
+      return failure(Code::invalid_argument, "members: %d is no rank of %d", rank, nranks);
+    if (rank <= before)
+      return failure(Code::invalid_argument, "members: rank %d comes after rank %d", rank, before);
+    before = rank;
+  }
+  if (std::find(members.begin(), members.end(), self) != members.end()) return {};
+  return failure(Code::invalid_argument, "members: rank %d itself is not among them", self);
+}
+
+Status other_members(std::span<const int> members, int peer, std::span<const int> theirs) {
+  return failure(Code::invalid_usage, "regroup: this rank goes on with ranks %s, rank %d with ranks %s",
+                 in_words(members).c_str(), peer, in_words(theirs).c_str());
+}
+
+std::string in_words(std::span<const int> members) {
+  std::string words;
+  for (const int rank : members) words += (words.empty() ? "" : ", ") + std::to_string(rank);
+  return words;
+}
+
 Status agree(Exchange& exchange, const Status& mine, Deadline deadline) {
   Verdict verdict{};
   verdict.code = static_cast<int>(mine.code());

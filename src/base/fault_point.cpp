@@ -17,10 +17,10 @@ std::span<const Point* const> all() {
       &kShareDuplicate,   &kShareSend,      &kShareReceive,  &kMemoryMemfd,       &kMemorySize,
       &kMemorySeal,       &kMemoryReserve,  &kMemoryMap,     &kMemoryProvide,     &kMemoryTouch,
       &kSettings,         &kWatchStop,      &kWatchPidfd,    &kWatchThread,       &kCudaDevice,
-      &kCudaKernels,      &kCudaControl,    &kCudaCalibrate, &kCudaPackets,       &kVmmDevice,
-      &kVmmPeers,         &kVmmReserve,     &kVmmCreate,     &kVmmExport,         &kVmmImport,
-      &kVmmMap,           &kVmmAllow,       &kVmmZero,       &kNcclTeam,          &kNcclAllocate,
-      &kNcclRegister,     &kNcclZero};
+      &kCudaKernels,      &kCudaControl,    &kCudaLines,     &kCudaCalibrate,     &kCudaPackets,
+      &kVmmDevice,        &kVmmPeers,       &kVmmReserve,    &kVmmCreate,         &kVmmExport,
+      &kVmmImport,        &kVmmMap,         &kVmmAllow,      &kVmmZero,           &kNcclTeam,
+      &kNcclAllocate,     &kNcclRegister,   &kNcclZero};
   return kAll;
 }
 

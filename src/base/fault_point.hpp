@@ -72,6 +72,8 @@ inline constexpr Point kCudaControl{"cuda.control", "state words and record", Cr
 inline constexpr Point kCudaCalibrate{"cuda.calibrate", "measuring which regions are the fastest",
                                       Creation::cuda};
 inline constexpr Point kCudaPackets{"cuda.packets", "putting the packets to rest", Creation::cuda};
+inline constexpr Point kCudaLines{"cuda.lines", "seeing whether lines of 128 bytes arrive whole",
+                                  Creation::cuda};
 inline constexpr Point kVmmDevice{"cuda_memory.device", "looking at what the device can share",
                                   Creation::cuda_memory};
 inline constexpr Point kVmmPeers{"cuda_memory.peers", "asking which devices it reaches",

@@ -61,6 +61,10 @@ std::string takes(std::int64_t lowest, std::int64_t highest, const char* unit) {
 Row row_of(const Text& variable) {
   return {variable.name, variable.takes, variable.unset, variable.meaning, Reader::library};
 }
+Row row_of(const Integer& variable) {
+  return {variable.name, takes(variable.lowest, variable.highest, variable.unit), number(variable.unset),
+          variable.meaning, Reader::library};
+}
 Row row_of(const OptionalInteger& variable) {
   return {variable.name, takes(variable.lowest, variable.highest, ""), variable.unset, variable.meaning,
           Reader::library};
@@ -121,16 +125,18 @@ std::vector<Row> all() {
       {kCalibrate.name, "0 or 1", kCalibrate.unset ? "1" : "0", kCalibrate.meaning, Reader::library},
       {kCheck.name, "0 or 1", kCheck.unset ? "1" : "0", kCheck.meaning, Reader::library},
       row_of(kDebug),
+      {kDeterministic.name, "0 or 1", kDeterministic.unset ? "1" : "0", kDeterministic.meaning,
+       Reader::library},
       {kDump.name, "0 or 1", kDump.unset ? "1" : "0", kDump.meaning, Reader::library},
       row_of(kDumpDir),
       row_of(kForcePath),
       row_of(kKey),
+      row_of(kMaxCtas),
       row_of(kNcclLib),
       row_of(kNranks),
       row_of(kRank),
       row_of(kRouteTable),
-      {kTimeoutMs.name, takes(kTimeoutMs.lowest, kTimeoutMs.highest, kTimeoutMs.unit),
-       number(kTimeoutMs.unset), kTimeoutMs.meaning, Reader::library},
+      row_of(kTimeoutMs),
       row_of(kTrace),
   };
   for (const Elsewhere& entry : kElsewhere) {

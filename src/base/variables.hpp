@@ -45,7 +45,7 @@ struct Text {
   const char* meaning;
 };
 
-inline constexpr Switch kCalibrate{"NEARLIGHT_CALIBRATE", true,
+inline constexpr Switch kCalibrate{"NEARLIGHT_CALIBRATE", false,
                                    "Whether ranks on GPUs of their own measure, as they create a "
                                    "communicator and for some 40 ms, which part "
                                    "of its memory is the fastest for small messages. The same on all ranks."};
@@ -53,22 +53,33 @@ inline constexpr Switch kCheck{
     "NEARLIGHT_CHECK", false,
     "Check mode, for communicators whose configuration does not say: every call looks at its pointers and "
     "its "
-    "stream, and CPU ranks compare each call with all other ranks before they start. Slower; for finding "
+    "stream and is compared with all other ranks' (which waits for them, but for GPU ranks of one process); "
+    "calls of a GPU rank on two streams are told of. Slower; for finding "
     "mistakes. The same on all ranks."};
 inline constexpr Text kDebug{"NEARLIGHT_DEBUG", "route", "nothing",
                              "What to tell on stderr. route: the route of calls and why, by rank 0, once for "
                              "each type, operator and power of two of the bytes."};
+inline constexpr Switch kDeterministic{
+    "NEARLIGHT_DETERMINISTIC", true,
+    "Whether results must be the same from run to run, for communicators whose configuration does not say. "
+    "0: sums and averages may be added in the order of arrival (two_shot_atomic) where that is faster; all "
+    "ranks still have the same bits. The same on all ranks."};
 inline constexpr Switch kDump{
     "NEARLIGHT_DUMP", false,
     "Whether communicators answer `nearlight dump PID` with their state, by a thread of their own each."};
 inline constexpr Text kDumpDir{
     "NEARLIGHT_DUMP_DIR", "a folder", "one line on stderr",
     "Where a communicator writes its state down, into a file of its own, when a wait has timed out."};
-inline constexpr Text kForcePath{"NEARLIGHT_FORCE_PATH", "ll, simple, sentinel or two_shot",
-                                 "the route chooses",
-                                 "The path of all calls that can take it: one-shot by a protocol (sentinel: "
-                                 "not integers), or two-shot (what is cut into parts for all ranks), "
-                                 "whatever is faster. The same on all ranks."};
+inline constexpr Text kForcePath{
+    "NEARLIGHT_FORCE_PATH", "ll, simple, sentinel, ll128, two_shot, two_shot_atomic or nccl",
+    "the route chooses",
+    "The path of all calls that can take it: one-shot by a protocol (sentinel: "
+    "not integers), two_shot (what is cut into parts for all ranks), "
+    "two_shot_atomic (the same for what can be added line by line; needs "
+    "NEARLIGHT_DETERMINISTIC=0) or nccl (handed to the attached NCCL communicator; without one no "
+    "communicator is made), whatever is faster. ll128 and two_shot_atomic "
+    "are taken by GPUs only where lines are known to arrive whole. The "
+    "same on all ranks. nearlightCommSetPath changes it later."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",
                            "The key by which processes of this host that are one group find each other, "
@@ -80,6 +91,14 @@ inline constexpr OptionalInteger kNranks{
 inline constexpr OptionalInteger kRank{
     "NEARLIGHT_RANK", 0, 63, "the launcher's",
     "Which of them this process is, where the program does not say. Less than NEARLIGHT_NRANKS."};
+inline constexpr Integer kMaxCtas{"NEARLIGHT_MAX_CTAS",
+                                  0,
+                                  1024,
+                                  0,
+                                  "",
+                                  "The most CTAs that a call takes of a GPU, for communicators whose "
+                                  "configuration does not say; 0: no limit. "
+                                  "The same on all ranks."};
 inline constexpr Text kNcclLib{
     "NEARLIGHT_NCCL_LIB", "a path", "the copy that is loaded, else libnccl.so.2 as the system finds it",
     "The NCCL to use. Needed where several copies are loaded: it says which of them."};

@@ -57,9 +57,6 @@ Result<UniqueFd> duplicate(int fd, int rank) {
   return copy;
 }
 
-// How soon a rank that waits sees that a peer's process has ended.
-constexpr std::chrono::milliseconds kLookForEnded(5);
-
 }  // namespace
 
 struct BoardExchange::Mine {
@@ -85,7 +82,11 @@ Result<std::vector<FdLine>> make_fd_lines(int nranks) {
 
 BoardExchange::BoardExchange(std::shared_ptr<const SharedBoard> board, std::vector<FdLine> lines, int rank,
                              std::vector<UniqueFd> pidfds)
-    : board_(std::move(board)), lines_(std::move(lines)), rank_(rank), pidfds_(std::move(pidfds)) {
+    : board_(std::move(board)),
+      lines_(std::move(lines)),
+      rank_(rank),
+      seats_(all_members(board_->nranks())),
+      pidfds_(std::move(pidfds)) {
   for (int r = 0; r < nranks(); ++r) {
     FdLine& line = lines_[static_cast<std::size_t>(r)];
     // With its own send end closed here, a rank's line dies with the rank.
@@ -94,13 +95,13 @@ BoardExchange::BoardExchange(std::shared_ptr<const SharedBoard> board, std::vect
 }
 
 BoardExchange::~BoardExchange() {
-  board_->rank(rank_).left.store(1, std::memory_order_release);
+  at(rank_).left.store(1, std::memory_order_release);
   board_->ring();
 }
 
 std::vector<pid_t> BoardExchange::processes() const {
   std::vector<pid_t> pids;
-  for (int r = 0; r < nranks(); ++r) pids.push_back(board_->rank(r).pid);
+  for (int r = 0; r < nranks(); ++r) pids.push_back(at(r).pid);
   return pids;
 }
 
@@ -118,6 +119,7 @@ Status BoardExchange::all_gather(std::span<const std::byte> mine, std::span<std:
     for (int r = 0; r < nranks(); ++r) {
       std::memcpy(all.data() + static_cast<std::size_t>(r) * mine.size() + offset, last_slot(r).data, bytes);
     }
+    if (Status here = check_not_left_out(); !here.ok()) return fail(std::move(here));
     offset += bytes;
   } while (offset < mine.size());
   return {};
@@ -167,11 +169,10 @@ Status BoardExchange::report(Mine mine, const Status& local, Deadline deadline) 
 Status BoardExchange::send_to_all(int fd, Deadline deadline) const {
   for (int peer = 0; peer < nranks(); ++peer) {
     if (peer == rank_) continue;
-    const int line = lines_[static_cast<std::size_t>(peer)].send.get();
+    const int line = lines_[seat(peer)].send.get();
     NL_TRY(fault_points::pass(fault_points::kShareSend));
-    const std::byte data{};
     int error = 0;
-    while ((error = send_message(line, std::span(&data, 1), std::span(&fd, 1))) != 0) {
+    while ((error = send_message(line, std::as_bytes(std::span(&round_, 1)), std::span(&fd, 1))) != 0) {
       if (error == EPIPE || error == ECONNRESET) {
         mark_the_ended();
         NL_TRY(end_of(peer, "share_fd"));
@@ -185,11 +186,11 @@ Status BoardExchange::send_to_all(int fd, Deadline deadline) const {
 }
 
 Result<UniqueFd> BoardExchange::receive_fd(Deadline deadline) const {
-  const int line = lines_[static_cast<std::size_t>(rank_)].receive.get();
+  const int line = lines_[seat(rank_)].receive.get();
   NL_TRY(fault_points::pass(fault_points::kShareReceive));
-  std::byte data{};
+  std::uint64_t sent_in = 0;
   for (;;) {
-    ReceivedMessage received = receive_message(line, std::span(&data, 1), 1);
+    ReceivedMessage received = receive_message(line, std::as_writable_bytes(std::span(&sent_in, 1)), 1);
     if (received.error == EAGAIN) {
       NL_TRY(wait_for_socket(line, POLLIN, "this rank's line", deadline));
       continue;
@@ -199,7 +200,9 @@ Result<UniqueFd> BoardExchange::receive_fd(Deadline deadline) const {
       return failure(Code::system_error,
                      "share_fd: recvmsg: the descriptor was cut off (limit of open files?)");
     }
-    if (received.bytes != 1 || received.fds.size() != 1)
+    // Of a round that was broken off before the ranks regrouped.
+    if (received.bytes == sizeof sent_in && sent_in >> 32 < generation()) continue;
+    if (received.bytes != sizeof sent_in || received.fds.size() != 1)
       return failure(Code::internal_error, "share_fd: recvmsg brought no descriptor");
     return std::move(received.fds[0]);
   }
@@ -210,7 +213,7 @@ Status BoardExchange::round(const Mine& mine, std::span<const std::byte> data, D
   if (Status peers = peers_failure(); !peers.ok()) return fail(std::move(peers));
   if (Status here = fault_points::pass(fault_points::kExchangeRound); !here.ok())
     return fail(std::move(here));
-  BoardSlot& slot = board_->slot(rank_, round_);
+  BoardSlot& slot = board_->slot(static_cast<int>(seat(rank_)), round_);
   slot.kind = mine.kind;
   slot.root = mine.root;
   slot.error = mine.error;
@@ -218,10 +221,13 @@ Status BoardExchange::round(const Mine& mine, std::span<const std::byte> data, D
   if (!data.empty()) std::memcpy(slot.data, data.data(), data.size());
   ++round_;
   // Release: the slot comes before its announcement. Pairs with the acquire load in wait_for_all.
-  board_->rank(rank_).arrived.store(round_, std::memory_order_release);
+  at(rank_).arrived.store(round_, std::memory_order_release);
   board_->ring();
   if (Status waited = wait_for_all(mine.kind, deadline); !waited.ok()) return fail(std::move(waited));
-  if (Status same = compare_slots(); !same.ok()) return fail(std::move(same));
+  if (Status same = compare_slots(); !same.ok()) {
+    NL_TRY(check_not_left_out());
+    return fail(std::move(same));
+  }
   return {};
 }
 
@@ -235,7 +241,7 @@ Status BoardExchange::wait_for_all(std::uint32_t kind, Deadline deadline) {
     for (int peer = 0; peer < nranks(); ++peer) {
       // Its end before its arrival: a rank that arrived and then ended has arrived.
       Status end = end_of(peer, name_of(kind));
-      if (board_->rank(peer).arrived.load(std::memory_order_acquire) >= round_) continue;
+      if (at(peer).arrived.load(std::memory_order_acquire) >= round_) continue;
       missing += (missing.empty() ? "" : ", ") + std::to_string(peer);
       if (gone.ok()) gone = std::move(end);
     }
@@ -295,7 +301,7 @@ void BoardExchange::mark_the_ended() const {
 }
 
 Status BoardExchange::end_of(int peer, const char* what) const {
-  const BoardRank& state = board_->rank(peer);
+  const BoardRank& state = at(peer);
   const std::uint32_t dead = state.dead.load(std::memory_order_acquire);
   if (dead == BoardRank::kEnded)
     return failure(Code::remote_error, "%s: rank %d (process %d) has ended", what, peer, state.pid);
@@ -314,27 +320,32 @@ Status BoardExchange::end_of(int peer, const char* what) const {
 }
 
 Status BoardExchange::peers_failure() const {
-  const std::uint32_t first = board_->header().first_failure.load(std::memory_order_acquire);
-  if (first == 0) return {};
+  const std::uint64_t first = board_->header().first_failure.load(std::memory_order_acquire);
+  const auto number = static_cast<std::uint32_t>(first);
+  if (number == 0 || first >> 32 != generation()) return {};
+  const auto peer = std::find(seats_.begin(), seats_.end(), static_cast<int>(number - 1));
   // A rank that stores where it should not must not take the others with it.
-  if (first > static_cast<std::uint32_t>(nranks())) {
+  if (peer == seats_.end()) {
     return failure(Code::internal_error, "the board of the group was overwritten: rank %u of %d has failed",
-                   first - 1, nranks());
+                   number - 1, board_->nranks());
   }
-  const int peer = static_cast<int>(first) - 1;
-  const auto& text = board_->rank(peer).failure;
-  return failure(Code::remote_error, "rank %d gave up: %.*s", peer, static_cast<int>(sizeof text), text);
+  const auto& text = board_->rank(*peer).failure;
+  return failure(Code::remote_error, "rank %d gave up: %.*s", static_cast<int>(peer - seats_.begin()),
+                 static_cast<int>(sizeof text), text);
 }
 
 Status BoardExchange::fail(Status why) {
   if (!failed_.ok()) return failed_;
   failed_ = std::move(why);
-  BoardRank& mine = board_->rank(rank_);
+  BoardRank& mine = at(rank_);
   std::snprintf(mine.failure, sizeof mine.failure, "%s", failed_.text().c_str());
-  std::uint32_t none = 0;
-  if (board_->header().first_failure.compare_exchange_strong(none, static_cast<std::uint32_t>(rank_) + 1,
-                                                             std::memory_order_acq_rel)) {
+  auto& first = board_->header().first_failure;
+  std::uint64_t known = first.load(std::memory_order_acquire);
+  const std::uint64_t ours = generation() << 32 | (seat(rank_) + 1);
+  while (known >> 32 != generation() || static_cast<std::uint32_t>(known) == 0) {
+    if (!first.compare_exchange_weak(known, ours, std::memory_order_acq_rel)) continue;
     board_->ring();
+    break;
   }
   return failed_;
 }

@@ -95,15 +95,30 @@ Status outcome_of(Round& round) noexcept {
   }
 }
 
+struct Group;
+
+// How far one rank is with starting over.
+struct Regrouping {
+  bool waits = false;
+  bool left_out = false;             // the others have gone on
+  std::vector<int> members = {};     // that it last waited for, until it gets them
+  std::shared_ptr<Group> next = {};  // where it belongs from now on
+  int next_rank = 0;
+};
+
 struct Group {
   explicit Group(int n)
-      : nranks(n), gone(static_cast<std::size_t>(n), false), round(std::make_shared<Round>(n)) {}
+      : nranks(n),
+        gone(static_cast<std::size_t>(n), false),
+        regrouping(static_cast<std::size_t>(n)),
+        round(std::make_shared<Round>(n)) {}
 
   const int nranks;
   std::mutex mutex;
   std::condition_variable changed;
   // Under the mutex:
   std::vector<bool> gone;
+  std::vector<Regrouping> regrouping;
   std::shared_ptr<Round> round;  // the one that collects entries
   Status failed;                 // what everyone else learns of the first failure
 };
@@ -121,6 +136,7 @@ class InProcessExchange final : public Exchange {
 
   int rank() const override { return rank_; }
   int nranks() const override { return group_->nranks; }
+  bool can_leave_out() const override { return true; }
   bool same_process() const override { return true; }
   std::vector<pid_t> processes() const override { return {}; }
 
@@ -150,7 +166,79 @@ class InProcessExchange final : public Exchange {
     return std::move(round->fds[static_cast<std::size_t>(rank_)]);
   }
 
+  // All under one mutex: the last that comes takes everyone along, so it cannot be that only some go on.
+  Status regroup(std::span<const int> members, Deadline deadline) override {
+    NL_TRY(check_members(members, rank_, nranks()));
+    const std::shared_ptr<Group> group = group_;  // outlives the lock
+    std::unique_lock lock(group->mutex);
+    // Ends the others' calls.
+    static_cast<void>(fail_locked(failure(Code::aborted, "rank %d starts over", rank_)));
+    Regrouping& mine = group->regrouping[static_cast<std::size_t>(rank_)];
+    mine.waits = true;
+    mine.members = {members.begin(), members.end()};
+    group->changed.notify_all();
+    Status why_not;
+    while (mine.next == nullptr && why_not.ok()) {
+      why_not = hindrance(*group, mine);
+      if (!why_not.ok()) break;
+      const std::vector<int> missing = missing_members(*group, mine.members);
+      if (missing.empty()) {
+        take_along(*group, mine.members);
+      } else if (deadline.passed()) {
+        why_not = late(*group, mine.members, missing);
+      } else {
+        group->changed.wait_for(lock,
+                                std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::hours(1)));
+      }
+    }
+    mine.waits = false;
+    if (mine.next == nullptr) return failed_ = std::move(why_not);
+    group->gone[static_cast<std::size_t>(rank_)] = true;
+    rank_ = mine.next_rank;
+    group_ = std::move(mine.next);
+    failed_ = Status();
+    return {};
+  }
+
  private:
+  static Status hindrance(const Group& group, const Regrouping& mine) {
+    if (mine.left_out)
+      return failure(Code::remote_error, "regroup: the others have gone on without this rank");
+    for (const int peer : mine.members) {
+      if (group.gone[static_cast<std::size_t>(peer)])
+        return failure(Code::remote_error, "regroup: rank %d has left the group", peer);
+    }
+    return {};
+  }
+  static std::vector<int> missing_members(const Group& group, const std::vector<int>& members) {
+    std::vector<int> list;
+    for (const int peer : members) {
+      const Regrouping& theirs = group.regrouping[static_cast<std::size_t>(peer)];
+      if (!theirs.waits || theirs.members != members) list.push_back(peer);
+    }
+    return list;
+  }
+  // Those who wait for others are the news; those who never came are not.
+  static Status late(const Group& group, const std::vector<int>& members, const std::vector<int>& missing) {
+    for (const int peer : missing) {
+      const std::vector<int>& theirs = group.regrouping[static_cast<std::size_t>(peer)].members;
+      if (!theirs.empty() && theirs != members) return other_members(members, peer, theirs);
+    }
+    return failure(Code::timeout, "regroup: no answer in time from rank(s) %s", in_words(missing).c_str());
+  }
+  static void take_along(Group& group, const std::vector<int> members) {
+    const auto next = std::make_shared<Group>(static_cast<int>(members.size()));
+    for (Regrouping& each : group.regrouping) each.left_out = true;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      Regrouping& member = group.regrouping[static_cast<std::size_t>(members[i])];
+      member.left_out = false;
+      member.next = next;
+      member.next_rank = static_cast<int>(i);
+      member.members.clear();
+    }
+    group.changed.notify_all();
+  }
+
   // Takes part in the group's next round and waits until all have.
   Result<std::shared_ptr<Round>> run(Entry mine, Deadline deadline) {
     Status here = fault_points::pass(fault_points::kExchangeRound);

@@ -37,17 +37,26 @@ struct alignas(64) BoardRank {
   std::atomic<std::uint32_t> dead;
   std::int32_t end_signal;  // 0: by exit
   std::int32_t end_code;
-  pid_t pid;          // written before the ranks begin
+  pid_t pid;  // written before the ranks begin
+  // The set of ranks (a bit each) that this one last wanted to regroup with, until it has; see BoardHeader.
+  std::atomic<std::uint32_t> wanted;
   char failure[200];  // this rank's text for the others, see first_failure
 };
 
 struct BoardHeader {
   std::atomic<std::uint32_t> gate;  // 0 wait, 1 go; opened by the parent with release when all pids are there
   std::atomic<std::uint32_t> bell;  // rung after every change that someone may wait for
-  // Whose failure came first: that rank + 1; 0: none. Set with release after the rank's text is there, read
+  // Whose failure came first in which generation: generation << 32 | that rank + 1; 0 in the lower half:
+  // none. One of an earlier generation counts for none. Set with release after the rank's text is there, read
   // with acquire before the text is, so that nobody waits for a rank that was killed while it wrote.
-  std::atomic<std::uint32_t> first_failure;
+  std::atomic<std::uint64_t> first_failure;
+  // Who waits in regroup(): generation << 32 | ranks that are left out << 16 | ranks that wait, a bit each.
+  // One compare-and-swap each to come, to give up and, for whoever sees that all wait, to take everyone
+  // along: that takes the bits of all out, so that a rank which finds its own gone knows that the rest have
+  // gone on. Acquire and release: what a rank did before it came is done for all that went on with it.
+  std::atomic<std::uint64_t> regroup;
 };
+inline constexpr int kMaxRegroupRanks = 16;
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);

@@ -25,6 +25,12 @@ struct HostSpace {
   struct alignas(16) Packet {
     std::uint64_t half[2];
   };
+  // One thread does all of it, the word last or first.
+  static constexpr int kLineThreads = 1;
+  using Part = LinePart<16>;
+  struct alignas(128) Wide {
+    std::uint64_t pack[16];
+  };
 
   // No clock is read while relax() still spins; when it lets others run, each poll may take some
   // milliseconds.
@@ -76,6 +82,46 @@ struct HostSpace {
     auto& mutable_packet = const_cast<Packet&>(packet);
     return {{std::atomic_ref(mutable_packet.half[0]).load(std::memory_order_acquire),
              std::atomic_ref(mutable_packet.half[1]).load(std::memory_order_acquire)}};
+  }
+
+  // The word releases and acquires, as a line's flags do; it makes the line whole.
+  static void store_part(Wide& line, int, const Part& value) {
+    for (int i = 0; i < kWord; ++i)
+      std::atomic_ref(line.pack[i]).store(value.pack[i], std::memory_order_relaxed);
+    std::atomic_ref(line.pack[kWord]).store(value.pack[kWord], std::memory_order_release);
+  }
+  static Part load_part(const Wide& line, int) {
+    auto& mutable_line = const_cast<Wide&>(line);
+    Part value;
+    value.pack[kWord] = std::atomic_ref(mutable_line.pack[kWord]).load(std::memory_order_acquire);
+    for (int i = 0; i < kWord; ++i)
+      value.pack[i] = std::atomic_ref(mutable_line.pack[i]).load(std::memory_order_relaxed);
+    return value;
+  }
+  // The adds to the word are one release sequence: who acquires the last has seen all.
+  template <Adds adds>
+  static void add_part(Wide& line, int, const Part& value) {
+    for (int i = 0; i <= kWord; ++i) {
+      const std::atomic_ref pack(line.pack[i]);
+      const auto order = i == kWord ? std::memory_order_release : std::memory_order_relaxed;
+      std::uint64_t before = pack.load(std::memory_order_relaxed);
+      while (!pack.compare_exchange_weak(before, sum_of<adds>(before, value.pack[i]), order,
+                                         std::memory_order_relaxed)) {
+      }
+    }
+  }
+  static void zero_part(Wide& line, int part) { store_part(line, part, {}); }
+  static Pack load_word(const Wide& line) {
+    return std::atomic_ref(const_cast<Wide&>(line).pack[kWord]).load(std::memory_order_relaxed);
+  }
+  static void clear_word(Wide& line) {
+    std::atomic_ref(line.pack[kWord]).store(0, std::memory_order_relaxed);
+  }
+  // Two packs of elements, each sum rounded to the element's type.
+  template <Adds adds>
+  static Pack sum_of(Pack a, Pack b) {
+    const std::uint32_t low = sum_of_halves<adds>(low_half(a), low_half(b));
+    return join_halves(low, sum_of_halves<adds>(high_half(a), high_half(b)));
   }
 
   static void store_cell(Cell& cell, const Vec& value) { cell = value; }
@@ -178,6 +224,24 @@ struct HostSpace {
   }
 
  private:
+  static constexpr int kWord = 15;  // of a wide line
+
+  template <Adds adds>
+  static std::uint32_t sum_of_halves(std::uint32_t a, std::uint32_t b) {
+    if constexpr (adds == Adds::i32) return a + b;
+    if constexpr (adds == Adds::f32) return as_bits(one_nan(as_float(a) + as_float(b)));
+    float a_low, a_high, b_low, b_high;
+    if constexpr (adds == Adds::f16) {
+      from_f16_pair(a, a_low, a_high);
+      from_f16_pair(b, b_low, b_high);
+      return to_f16_pair(a_low + b_low, a_high + b_high);
+    } else {
+      a_low = as_float(a << 16), a_high = as_float(a & 0xffff0000u);
+      b_low = as_float(b << 16), b_high = as_float(b & 0xffff0000u);
+      return to_bf16_pair(a_low + b_low, a_high + b_high);
+    }
+  }
+
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

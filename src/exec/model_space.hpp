@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ostream>
 
 #include <nearlight/detail/exec/concepts.hpp>
 #include "exec/host_space.hpp"
@@ -72,6 +73,20 @@ class ModelClearings {
   int count_ = 0;
 };
 
+// A wide line's content: two packs of payload and the word. `+` is the integers' sum of each 32 bits.
+struct ModelLine {
+  Pack pack[3] = {};
+  friend bool operator==(const ModelLine&, const ModelLine&) = default;
+  friend ModelLine operator+(const ModelLine& a, const ModelLine& b) {
+    ModelLine sum;
+    for (int i = 0; i < 3; ++i) sum.pack[i] = HostSpace::sum_of<Adds::i32>(a.pack[i], b.pack[i]);
+    return sum;
+  }
+  friend std::ostream& operator<<(std::ostream& out, const ModelLine& line) {
+    return out << line.pack[0] << ' ' << line.pack[1] << ' ' << line.pack[2];
+  }
+};
+
 // `last`: the last epoch before numbering starts again, odd; small where the wrap is checked.
 template <std::uint32_t last>
 struct ModelSpaceWith {
@@ -102,6 +117,14 @@ struct ModelSpaceWith {
   struct Packet {
     rl::atomic<std::uint64_t> half[2] = {~std::uint64_t{0}, ~std::uint64_t{0}};
     ModelClearings resets;
+  };
+
+  // Whole, and nothing beyond that: relaxed, one value at a time. What is set to zero is always watched.
+  static constexpr int kLineThreads = 1;
+  using Part = LinePart<3>;
+  struct Wide {
+    rl::atomic<ModelLine> line = ModelLine{};
+    ModelClearings zeros;
   };
 
   static constexpr std::uint32_t kPollsPerCheck = 2;
@@ -159,6 +182,27 @@ struct ModelSpaceWith {
   static Vec load_packet(const Packet& packet) {
     return {{packet.half[0](RL_INFO).load(rl::mo_relaxed), packet.half[1](RL_INFO).load(rl::mo_relaxed)}};
   }
+
+  static void store_part(Wide& line, int, const Part& value) {
+    line.zeros.check_ordered_after();
+    line.line(RL_INFO).store(as_line(value), rl::mo_relaxed);
+  }
+  static Part load_part(const Wide& line, int) {
+    const ModelLine value = line.line(RL_INFO).load(rl::mo_relaxed);
+    return {{value.pack[0], value.pack[1], value.pack[2]}};
+  }
+  template <Adds>
+  static void add_part(Wide& line, int, const Part& value) {
+    line.zeros.check_ordered_after();
+    line.line(RL_INFO).fetch_add(as_line(value), rl::mo_relaxed);
+  }
+  static void zero_part(Wide& line, int) {
+    line.zeros.clear();
+    line.line(RL_INFO).store(ModelLine{}, rl::mo_relaxed);
+  }
+  static void clear_word(Wide& line) { zero_part(line, 0); }
+  static Pack load_word(const Wide& line) { return load_part(line, 0).pack[2]; }
+  static ModelLine as_line(const Part& value) { return {{value.pack[0], value.pack[1], value.pack[2]}}; }
 
   static void store_cell(Cell& cell, const Vec& value) {
     cell.pack[0](RL_INFO).store(value.pack[0]);
@@ -258,14 +302,17 @@ struct ModelVotingCoop : ModelCoop {
 };
 
 // A region of every rank, as arrays of cells.
-template <class S, int ranks, int slot_count, int cell_count, int packet_count = 0>
+template <class S, int ranks, int slot_count, int cell_count, int packet_count = 0, int wide_count = 0>
 struct ModelMemory {
-  static constexpr int kRanks = ranks, kSlots = slot_count, kCells = cell_count, kPackets = packet_count;
+  static constexpr int kRanks = ranks, kSlots = slot_count, kCells = cell_count, kPackets = packet_count,
+                       kWide = wide_count;
   // [owner][bank][source]
   typename S::Word flag[ranks][2][ranks];
   typename S::Line line[ranks][2][ranks][slot_count > 0 ? slot_count : 1];
   typename S::Cell cell[ranks][2][ranks][cell_count > 0 ? cell_count : 1];
   typename S::Packet packet[ranks][2][ranks][packet_count > 0 ? packet_count : 1];
+  typename S::Wide wide[ranks][2][ranks][wide_count > 0 ? wide_count : 1];
+  typename S::Wide sum[ranks][2][wide_count > 0 ? wide_count : 1];
 };
 
 template <class S, class Memory>
@@ -280,6 +327,8 @@ class ModelRegion {
   std::uint32_t slots() const { return Memory::kSlots; }
   std::uint32_t cells() const { return Memory::kCells; }
   std::uint32_t packets() const { return Memory::kPackets; }
+  std::uint32_t wide_lines() const { return Memory::kWide; }
+  std::uint32_t sum_lines() const { return Memory::kWide; }
   typename S::Word& flag(int peer, int bank, int source) const { return memory_->flag[peer][bank][source]; }
   typename S::Line& line(int peer, int bank, int source, std::uint32_t slot) const {
     return memory_->line[peer][bank][source][slot];
@@ -289,6 +338,12 @@ class ModelRegion {
   }
   typename S::Packet& packet(int peer, int bank, int source, std::uint32_t index) const {
     return memory_->packet[peer][bank][source][index];
+  }
+  typename S::Wide& wide(int peer, int bank, int source, std::uint32_t line) const {
+    return memory_->wide[peer][bank][source][line];
+  }
+  typename S::Wide& sum(int peer, int bank, std::uint32_t line) const {
+    return memory_->sum[peer][bank][line];
   }
 
  private:

@@ -133,6 +133,18 @@ class NcclExchange final : public Exchange {
     return failure(Code::unsupported, "share_fd: descriptors cannot travel through an NCCL communicator");
   }
 
+  // Only while nothing has failed: a collective of NCCL's that did not end cannot be taken back.
+  Status regroup(std::span<const int> members, Deadline deadline) override {
+    NL_TRY(check_members(members, rank_, nranks_));
+    if (static_cast<int>(members.size()) != nranks_)
+      return failure(Code::unsupported, "regroup: NCCL's communicator has all its ranks or none");
+    if (!failed_.ok()) {
+      return failure(Code::unsupported, "regroup: NCCL's communicator cannot be met through any more: %s",
+                     failed_.text().c_str());
+    }
+    return barrier(deadline);
+  }
+
   Status learn_processes(Deadline deadline) {
     NL_TRY_ASSIGN(const std::vector<Place> places, gather_values(*this, this_place(), deadline));
     for (const Place& place : places) {

@@ -51,13 +51,14 @@ __global__ void chase_lines(Notes* notes, std::uint32_t sm, Lines lines, Laps la
   notes->outcome = Outcome::done;
 }
 
+template <Arrival arrival>
 __global__ void ping_pong_lines(Notes* notes, std::uint32_t sm, PingPongArgs args) {
   if (!works_here(notes, sm)) return;
   protocol::Control<CudaSpace> control;
   control.timeout_ns = args.timeout_ns;
   for (int line = 0; line < args.mine.count; ++line) {
     std::uint64_t elapsed_ns = 0;
-    const protocol::Wait outcome = ping_pong<CudaSpace>(
+    const protocol::Wait outcome = ping_pong<CudaSpace, arrival>(
         control, *word_of(args.mine.first, args.mine.spacing, line),
         *word_of(args.theirs, args.mine.spacing, line), args.first, args.base, args.laps, elapsed_ns);
     if (outcome != protocol::Wait::ok) {
@@ -107,7 +108,9 @@ cudaError_t load_kernels() {
   cudaError_t error = load(find_sms);
   if (error == cudaSuccess) error = load(meet_others);
   if (error == cudaSuccess) error = load(chase_lines);
-  if (error == cudaSuccess) error = load(ping_pong_lines);
+  if (error == cudaSuccess) error = load(ping_pong_lines<Arrival::relaxed>);
+  if (error == cudaSuccess) error = load(ping_pong_lines<Arrival::acquire>);
+  if (error == cudaSuccess) error = load(ping_pong_lines<Arrival::fence>);
   if (error == cudaSuccess) error = load(store_all);
   if (error == cudaSuccess) error = load(empty);
   if (error == cudaSuccess) error = load(empty_dependent);
@@ -126,7 +129,16 @@ cudaError_t start_chase(Notes* notes, int ctas, int sm, Lines lines, Laps laps, 
 
 cudaError_t start_ping_pong(Notes* notes, int ctas, int sm, const PingPongArgs& args, cudaStream_t stream) {
   const cudaLaunchConfig_t config = shape(ctas, 1, stream);
-  return cudaLaunchKernelEx(&config, ping_pong_lines, notes, static_cast<std::uint32_t>(sm), args);
+  const auto number = static_cast<std::uint32_t>(sm);
+  switch (args.arrival) {
+    case Arrival::acquire:
+      return cudaLaunchKernelEx(&config, ping_pong_lines<Arrival::acquire>, notes, number, args);
+    case Arrival::fence:
+      return cudaLaunchKernelEx(&config, ping_pong_lines<Arrival::fence>, notes, number, args);
+    case Arrival::relaxed:
+      break;
+  }
+  return cudaLaunchKernelEx(&config, ping_pong_lines<Arrival::relaxed>, notes, number, args);
 }
 
 cudaError_t start_stores(char* to, std::size_t bytes, int ctas, cudaStream_t stream) {

@@ -44,6 +44,7 @@ struct PingPongArgs {
   std::uint32_t base;
   Laps laps;
   std::uint64_t timeout_ns;
+  Arrival arrival;
 };
 cudaError_t start_ping_pong(Notes* notes, int ctas, int sm, const PingPongArgs& args, cudaStream_t stream);
 // Stores `bytes` (a multiple of 16) into `to`, `ctas` CTAs of 512 threads.

@@ -45,6 +45,12 @@ struct SolReport {
   double sol_us = 0;
   std::optional<double> remote_load_us;  // of a GPU
 
+  // One way with three kinds of poll, one after the other at one place, medians over the lines; of a GPU.
+  // What a protocol pays that waits for a flag and then reads what the flag is about.
+  std::optional<double> arrival_relaxed_us;  // relaxed polls and nothing behind them
+  std::optional<double> arrival_acquire_us;  // every poll acquires
+  std::optional<double> arrival_fence_us;    // relaxed polls and one fence, system scope
+
   double store_gbs =
       0;  // 1e9 bytes per second and direction, stores into the other side's part, both directions busy
 

@@ -197,9 +197,17 @@ class Probe {
         Direction& direction = directions[index_of(first, place)];
         direction.from = end_of(first).name(place);
         direction.to = end_of(1 - first).name(answering_place(place));
-        NL_TRY(ping_pong_both(place, first, base, direction.one_way_us));
+        NL_TRY(ping_pong_both(place, first, base, Arrival::relaxed, direction.one_way_us));
         base += kPingPongLaps.warmup + kPingPongLaps.timed;
       }
+    }
+    for (const Arrival arrival : {Arrival::relaxed, Arrival::acquire, Arrival::fence}) {
+      std::vector<double> one_way_us;
+      NL_TRY(ping_pong_both(0, 0, base, arrival, one_way_us));
+      base += kPingPongLaps.warmup + kPingPongLaps.timed;
+      (arrival == Arrival::relaxed   ? report.arrival_relaxed_us
+       : arrival == Arrival::acquire ? report.arrival_acquire_us
+                                     : report.arrival_fence_us) = median_of(one_way_us);
     }
     fill_report(report, directions);
     NL_TRY_ASSIGN(report.store_gbs, store_bandwidth());
@@ -291,7 +299,8 @@ class Probe {
 
   // Half a round trip, by the clock of the side that stores first. (One way alone would need clocks that
   // agree.)
-  Status ping_pong_both(int place, int first, std::uint32_t base, std::vector<double>& one_way_us) {
+  Status ping_pong_both(int place, int first, std::uint32_t base, Arrival arrival,
+                        std::vector<double>& one_way_us) {
     std::array<int, 2> places{};
     places[static_cast<std::size_t>(first)] = place;
     places[static_cast<std::size_t>(1 - first)] = answering_place(place);
@@ -303,6 +312,7 @@ class Probe {
       args.first = end == first;
       args.base = base;
       args.laps = kPingPongLaps;
+      args.arrival = arrival;
       args.timeout_ns = static_cast<std::uint64_t>(target_.wait_limit.count()) * 1'000'000u;
       return gpu::start_ping_pong(here.notes(), here.ctas(), here.sm(places[static_cast<std::size_t>(end)]),
                                   args, here.stream());

@@ -17,6 +17,9 @@ struct Words {
   constexpr Words(const char (&text)[kSize]) {  // NOLINT: a text is words
     std::copy(text, text + kSize, chars);
   }
+  constexpr Words(const std::array<char, kSize>& text) {  // NOLINT: likewise
+    std::copy(text.begin(), text.end(), chars);
+  }
   char chars[kSize] = {};
 };
 
@@ -40,6 +43,12 @@ const char* because(const Table& table) {
       return kJoined<kWhy, " (by the limits of NEARLIGHT_ROUTE_TABLE)">.data();
   }
   return kText.chars;
+}
+
+// `limited`: Options::max_ctas allowed no more CTAs.
+template <Words kWhy>
+const char* because(const Table& table, bool limited) {
+  return limited ? because<Words(kJoined<kWhy, "; no more CTAs, by max_ctas">)>(table) : because<kWhy>(table);
 }
 
 }  // namespace nearlight::route

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "algorithm/fit.hpp"
 #include "route/because.hpp"
 
 namespace nearlight::route {
@@ -10,6 +11,7 @@ namespace {
 
 constexpr std::size_t kPackBytes = 8;
 constexpr std::size_t kPacketBytes = 16;
+constexpr std::size_t kLineBytes = 120, kWarpLines = 4;
 
 const Table& table_of(const Facts& facts) {
   return facts.table != nullptr ? *facts.table : facts.gpu ? kH200Table : kCpuTable;
@@ -32,8 +34,16 @@ Route on_cpu(const Facts& facts) {
   return route;
 }
 
+// The most CTAs.
+std::uint32_t width_of(const Facts& facts) {
+  return facts.max_ctas == 0 ? facts.regions : std::min(facts.regions, facts.max_ctas);
+}
 std::uint32_t few_regions(const Facts& facts) {
-  return std::min(facts.regions, static_cast<std::uint32_t>(table_of(facts).few_ctas));
+  return std::min(width_of(facts), static_cast<std::uint32_t>(table_of(facts).few_ctas));
+}
+// Whether max_ctas is what keeps the grid from being larger.
+bool is_limited(const Facts& facts, const Route& route) {
+  return facts.max_ctas != 0 && route.grid == facts.max_ctas;
 }
 
 Route ll_on_gpu(const Facts& facts) {
@@ -56,7 +66,8 @@ Route ll_on_gpu(const Facts& facts) {
     route.held *= 2;
   }
   route.grid = up_to(ceil_div(packs, std::size_t{route.threads} * route.held), regions);
-  route.reason = because<"GPU, small: the flag travels with the data, no fence">(table_of(facts));
+  route.reason = because<"GPU, small: the flag travels with the data, no fence">(table_of(facts),
+                                                                                 is_limited(facts, route));
   return route;
 }
 
@@ -72,14 +83,14 @@ std::size_t sentinel_limit(const Facts& facts) {
 
 // Bytes that the packets of all regions take in one round.
 std::size_t sentinel_round(const Facts& facts) {
-  return std::size_t{facts.regions} * (facts.packets / 32 * 32) * kPacketBytes;
+  return std::size_t{width_of(facts)} * (facts.packets / 32 * 32) * kPacketBytes;
 }
 
 // The CTAs of a message of so many units, of which a region takes `slots` in a round: few, and more of them
 // for what the few could not hold in registers (see docs/dev/lab.md) or in one round.
 std::uint32_t regions_for(const Facts& facts, std::size_t units, std::size_t slots) {
   const std::size_t held = std::min<std::size_t>(std::size_t{512} * 4, slots);
-  return units > few_regions(facts) * held ? facts.regions : few_regions(facts);
+  return units > few_regions(facts) * held ? width_of(facts) : few_regions(facts);
 }
 
 Route sentinel_on_gpu(const Facts& facts) {
@@ -100,8 +111,8 @@ Route sentinel_on_gpu(const Facts& facts) {
     }
   }
   route.grid = up_to(ceil_div(packets, std::size_t{route.threads} * route.held), regions);
-  route.reason =
-      because<"GPU, middle: full payload that is its own arrival, no flag and no fence">(table_of(facts));
+  route.reason = because<"GPU, middle: full payload that is its own arrival, no flag and no fence">(
+      table_of(facts), is_limited(facts, route));
   return route;
 }
 
@@ -110,14 +121,36 @@ Route simple_on_gpu(const Facts& facts) {
   route.protocol = Protocol::simple;
   route.threads = static_cast<std::uint32_t>(table_of(facts).simple_threads);
   route.grid = up_to(ceil_div(bytes_of(facts), table_of(facts).simple_cta_bytes), few_regions(facts));
-  route.reason = because<"GPU, large: full payload, one release flag a chunk">(table_of(facts));
+  route.reason = because<"GPU, large: full payload, one release flag a chunk">(table_of(facts),
+                                                                               is_limited(facts, route));
   return route;
 }
 
-// Slots a source, in units of the protocol.
-std::size_t unit_bytes(Protocol protocol) { return protocol == Protocol::ll ? kPackBytes : kPacketBytes; }
+// What travels in one piece: a warp's lines of LL128, of which CPUs have one at a time.
+std::size_t unit_bytes(const Facts& facts, Protocol protocol) {
+  if (protocol == Protocol::ll128) return kLineBytes * (facts.gpu ? kWarpLines : 1);
+  return protocol == Protocol::ll ? kPackBytes : kPacketBytes;
+}
+// Slots a source, in units of the protocol; of LL128 those of the two-shot.
 std::uint32_t slots_of(const Facts& facts, Protocol protocol) {
+  if (protocol == Protocol::ll128)
+    return std::min(facts.lines, facts.sums) / static_cast<std::uint32_t>(facts.gpu ? kWarpLines : 1);
   return protocol == Protocol::ll ? facts.slots : facts.packets;
+}
+
+Route ll128_on_gpu(const Facts& facts) {
+  Route route;
+  route.protocol = Protocol::ll128;
+  const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(facts, Protocol::ll128));
+  // A unit a warp, in CTAs as small as the regions allow.
+  const std::uint32_t regions = few_regions(facts);
+  route.threads = units <= 1 ? 32 : 128;
+  while (route.threads < 512 && std::size_t{route.threads / 32} * regions < units) route.threads *= 2;
+  route.grid = up_to(ceil_div(units, route.threads / 32), regions);
+  route.reason = because<
+      "GPU, middle, no value to spare for a sentinel: lines of 120 bytes that tell of their arrival (limits "
+      "not measured yet)">(table_of(facts), is_limited(facts, route));
+  return route;
 }
 
 Route two_shot(const Facts& facts, Protocol protocol) {
@@ -131,7 +164,7 @@ Route two_shot(const Facts& facts, Protocol protocol) {
   }
   if (facts.gpu) {
     // One unit in flight a thread.
-    const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
+    const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(facts, protocol));
     // Contributions have half of a source's slots, and a region takes those of all ranks.
     const std::uint32_t regions = regions_for(
         facts, units, std::size_t{slots_of(facts, protocol) / 2} * static_cast<std::size_t>(facts.nranks));
@@ -144,11 +177,25 @@ Route two_shot(const Facts& facts, Protocol protocol) {
   route.protocol = protocol;
   route.reason = because<
       "more than two ranks: each reduces its part, so that less is sent (from where on is worked out, not "
-      "measured)">(table_of(facts));
+      "measured)">(table_of(facts), is_limited(facts, route));
   return route;
 }
 
+// Whether LL128 is the choice where two-shot is not.
+bool ll128_is_in_range(const Facts& facts) {
+  const auto others = static_cast<std::size_t>(facts.nranks - 1);
+  const Table& table = table_of(facts);
+  return lines_are_whole(facts) && !algorithm::has_sentinel(facts.type) &&
+         bytes_of(facts) >= table.ll128_first_bytes / others &&
+         bytes_of(facts) <= table.ll128_limit_bytes / others;
+}
+
 // Whether two-shot is expected to be faster than one-shot (and, with LL, than simple).
+std::size_t two_shot_round(const Facts& facts, Protocol protocol, std::uint32_t regions) {
+  // Contributions and results have halves of the slots, but for those that are added.
+  const std::uint32_t slots = slots_of(facts, protocol) / (protocol == Protocol::ll128 ? 1 : 2);
+  return std::size_t{regions} * slots * static_cast<std::size_t>(facts.nranks) * unit_bytes(facts, protocol);
+}
 bool two_shot_pays(const Facts& facts, Protocol protocol) {
   const auto n = static_cast<std::size_t>(facts.nranks);
   if (n < 3 || !two_shot_fits(facts, protocol)) return false;
@@ -156,10 +203,14 @@ bool two_shot_pays(const Facts& facts, Protocol protocol) {
   const Table& table = table_of(facts);
   const std::size_t first = table.two_shot_gain_bytes * n / ((n - 1) * (n - 2));
   // LL has few CTAs; the sentinel all of them, where it needs them.
-  const std::uint32_t regions = protocol == Protocol::ll ? few_regions(facts) : facts.regions;
-  const std::size_t round = std::size_t{regions} * (slots_of(facts, protocol) / 2) * n * unit_bytes(protocol);
+  const std::uint32_t regions = protocol == Protocol::ll ? few_regions(facts) : width_of(facts);
   const std::size_t bytes = bytes_of(facts);
-  if (bytes > round) return false;
+  if (bytes > two_shot_round(facts, protocol, regions)) return false;
+  if (protocol == Protocol::ll && ll128_is_in_range(facts)) {
+    // One-shot by LL128 sends (n-1) M 128/120, this 4 (n-1)/n M.
+    const std::size_t more = 16 * n >= 60 ? 16 * n - 60 : 0;  // of (n-1)/(15 n) M
+    return more > 0 && bytes >= table.two_shot_gain_bytes * 15 * n / ((n - 1) * more);
+  }
   // Simple, LL's successor, sends (n-1) M: from four ranks on no less than two-shot with LL.
   if (protocol == Protocol::ll) return n >= 4 && bytes >= first / 2;
   return bytes >= first && bytes <= sentinel_limit(facts);
@@ -169,6 +220,7 @@ Route with_protocol(const Facts& facts, Protocol protocol, const char* reason) {
   Route route = !facts.gpu                       ? on_cpu(facts)
                 : protocol == Protocol::ll       ? ll_on_gpu(facts)
                 : protocol == Protocol::sentinel ? sentinel_on_gpu(facts)
+                : protocol == Protocol::ll128    ? ll128_on_gpu(facts)
                                                  : simple_on_gpu(facts);
   route.protocol = protocol;
   route.reason = reason;
@@ -178,35 +230,68 @@ Route with_protocol(const Facts& facts, Protocol protocol, const char* reason) {
 // Whether this call can take it: there are calls without packets.
 bool can_take(const Facts& facts, Protocol protocol) {
   return algorithm::carries(protocol, facts.type) &&
-         (protocol != Protocol::sentinel || sentinel_round(facts) > 0);
+         (protocol != Protocol::sentinel || sentinel_round(facts) > 0) &&
+         (protocol != Protocol::ll128 || (facts.lines > 0 && (!facts.gpu || lines_are_whole(facts))));
 }
 
-}  // namespace
-
-bool two_shot_fits(const Facts& facts, Protocol protocol) {
-  const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(protocol));
-  return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= (facts.gpu ? 32 : 4);
+// The two-shot that adds, where it can: what LL128 calls a round must be one, as a second would begin with a
+// fence.
+bool can_add(const Facts& facts) {
+  return facts.two_shot && !facts.deterministic && (!facts.gpu || facts.adds_lines) &&
+         algorithm::reduces(Algorithm::two_shot_atomic, facts.type, facts.op) &&
+         slots_of(facts, Protocol::ll128) > 0 && two_shot_fits(facts, Protocol::ll128) &&
+         (!facts.gpu || lines_are_whole(facts, true));
+}
+Route two_shot_atomic(const Facts& facts) {
+  Route route;
+  if (facts.gpu) {
+    route = ll128_on_gpu(facts);
+    const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(facts, Protocol::ll128));
+    const std::uint32_t regions = units > std::size_t{few_regions(facts)} * slots_of(facts, Protocol::ll128) *
+                                              static_cast<std::size_t>(facts.nranks)
+                                      ? width_of(facts)
+                                      : few_regions(facts);
+    if (regions > algorithm::kFewCtas) route.threads = std::min(route.threads, algorithm::kSharedSmThreads);
+    route.grid = up_to(ceil_div(units, route.threads / 32), regions);
+  } else {
+    route = on_cpu(facts);
+  }
+  route.algorithm = Algorithm::two_shot_atomic;
+  route.protocol = Protocol::ll128;
+  route.reason = because<
+      "more than two ranks, and not deterministic: each adds to the others' parts (from where on is worked "
+      "out, not measured)">(table_of(facts), is_limited(facts, route));
+  return route;
+}
+bool two_shot_atomic_pays(const Facts& facts) {
+  if (facts.nranks < 3 || !can_add(facts) || !lines_are_whole(facts, true)) return false;
+  return bytes_of(facts) <= two_shot_round(facts, Protocol::ll128, width_of(facts));
 }
 
-Route all_reduce(const Facts& facts) {
-  if (facts.nranks == 1) {
-    Route route;
-    route.algorithm = Algorithm::copy;
-    route.reason = facts.op == ReduceOp::premul_sum ? "one rank: its input times its factor"
-                                                    : "one rank: the result is its input";
+// What nearlight itself would run on several ranks.
+Route own_route(const Facts& facts) {
+  const Protocol of_two_shot = algorithm::has_sentinel(facts.type) ? Protocol::sentinel : Protocol::ll;
+  constexpr const char* kAlgorithmForced =
+      "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this algorithm";
+  if (facts.forced.algorithm == Algorithm::two_shot && facts.two_shot && two_shot_fits(facts, of_two_shot)) {
+    Route route = two_shot(facts, of_two_shot);
+    route.reason = kAlgorithmForced;
     return route;
   }
-  const Protocol of_two_shot = algorithm::has_sentinel(facts.type) ? Protocol::sentinel : Protocol::ll;
-  if (facts.forced.two_shot && facts.two_shot && two_shot_fits(facts, of_two_shot)) {
-    Route route = two_shot(facts, of_two_shot);
-    route.reason = "NEARLIGHT_FORCE_PATH asks for this algorithm";
+  if (facts.forced.algorithm == Algorithm::two_shot_atomic && can_add(facts)) {
+    Route route = two_shot_atomic(facts);
+    route.reason = kAlgorithmForced;
     return route;
   }
   if (facts.forced.protocol && can_take(facts, *facts.forced.protocol)) {
-    return with_protocol(facts, *facts.forced.protocol, "NEARLIGHT_FORCE_PATH asks for this protocol");
+    return with_protocol(facts, *facts.forced.protocol,
+                         "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this protocol");
   }
   if (!facts.gpu) return on_cpu(facts);
-  if (facts.two_shot && two_shot_pays(facts, of_two_shot)) return two_shot(facts, of_two_shot);
+  if (facts.two_shot && two_shot_pays(facts, of_two_shot)) {
+    return two_shot_atomic_pays(facts) ? two_shot_atomic(facts) : two_shot(facts, of_two_shot);
+  }
+  if (ll128_is_in_range(facts)) return ll128_on_gpu(facts);
   // Divided rather than multiplied: the bytes times the other ranks may be more than a size can say.
   const auto others = static_cast<std::size_t>(facts.nranks - 1);
   const std::size_t bytes = bytes_of(facts);
@@ -220,12 +305,145 @@ Route all_reduce(const Facts& facts) {
   return bytes <= table.ll_limit_bytes / others ? ll_on_gpu(facts) : simple_on_gpu(facts);
 }
 
+Route handed_over(const char* reason) {
+  Route route;
+  route.algorithm = Algorithm::nccl;
+  route.grid = route.threads = route.run_threads = 0;
+  route.reason = reason;
+  return route;
+}
+
+// null: nothing is in the way.
+const char* kept(const Facts& facts) {
+  const char* const why = kept_from_nccl(facts.nccl, facts.type, facts.op, bytes_of(facts));
+  if (why != nullptr || facts.max_ctas == 0) return why;
+  return "not handed to NCCL: it takes as many CTAs as it likes, and max_ctas is set";
+}
+
+bool is_past_nccls_first(const Facts& facts) {
+  const Table& table = table_of(facts);
+  if (!facts.gpu || facts.nccl.version == 0 || table.nccl_first_bytes == 0) return false;
+  const auto others = static_cast<std::size_t>(facts.nranks - 1);
+  return bytes_of(facts) >= ceil_div(table.nccl_first_bytes, others);
+}
+
+// A route with what follows from the rest of it.
+Route completed(const Facts& facts, Route route) {
+  route.run_threads = threads_that_run(facts, route);
+  return route;
+}
+
+}  // namespace
+
+bool lines_are_whole(const Facts& facts, bool adds) {
+  return facts.gpu && facts.lines > 0 && facts.whole.path == probe::PathType::nvl &&
+         facts.whole.stores == probe::LineVerdict::whole &&
+         (!adds || facts.whole.adds == probe::LineVerdict::whole);
+}
+
+std::string doubt_about_lines(const Facts& facts, Algorithm algorithm) {
+  if (!facts.gpu || lines_are_whole(facts, algorithm == Algorithm::two_shot_atomic)) return "";
+  return "lines of 128 bytes are not known to arrive whole between these GPUs: " + describe(facts.whole);
+}
+
+bool two_shot_fits(const Facts& facts, Protocol protocol) {
+  const std::size_t units = ceil_div(bytes_of(facts), unit_bytes(facts, protocol));
+  if (protocol == Protocol::ll128) {
+    return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= 1;
+  }
+  return units >= static_cast<std::size_t>(facts.nranks) && slots_of(facts, protocol) >= (facts.gpu ? 32 : 4);
+}
+
+Route all_reduce(const Facts& facts) {
+  if (facts.nranks == 1) {
+    Route route;
+    route.algorithm = Algorithm::copy;
+    route.reason = facts.op == ReduceOp::premul_sum ? "one rank: its input times its factor"
+                                                    : "one rank: the result is its input";
+    return route;
+  }
+  if (facts.forced.algorithm != Algorithm::nccl && !is_past_nccls_first(facts))
+    return completed(facts, own_route(facts));
+  if (const char* const why = kept(facts); why != nullptr) {
+    Route route = completed(facts, own_route(facts));
+    route.reason = why;
+    return route;
+  }
+  if (facts.forced.algorithm == Algorithm::nccl)
+    return handed_over("NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this algorithm");
+  return handed_over(
+      because<"GPU, beyond what nearlight wins: handed to the attached NCCL">(table_of(facts)));
+}
+
+Result<Route> forced_nccl(const Facts& facts) {
+  if (facts.nccl.version == 0) {
+    return failure(Code::invalid_argument,
+                   "algorithm: nccl, but no NCCL communicator is attached to this one");
+  }
+  if (const char* const why = kept(facts); why != nullptr)
+    return failure(Code::unsupported, "algorithm: nccl: %s", why);
+  return handed_over("the caller asked for this algorithm");
+}
+
+Facts without_nccl(Facts facts) {
+  if (facts.forced.algorithm == Algorithm::nccl) facts.forced.algorithm.reset();
+  facts.nccl = {};
+  return facts;
+}
+
+std::uint32_t threads_that_run(const Facts& facts, const Route& route) {
+  if (!facts.gpu || route.algorithm == Algorithm::copy || route.algorithm == Algorithm::nccl)
+    return route.threads;
+  const algorithm::Cut cut{facts.type,      facts.op,   route.algorithm, route.protocol,
+                           bytes_of(facts), route.grid, route.threads,   std::max(1u, route.held),
+                           facts.packets};
+  return algorithm::threads_that_run(cut, algorithm::fit_of(cut, 0));
+}
+
+const char* protocol_name(Algorithm algorithm, Protocol protocol) {
+  return algorithm == Algorithm::nccl ? "none" : algorithm::name_of(protocol);
+}
+
 Result<Route> forced(const Facts& facts, Protocol protocol) {
   if (!algorithm::carries(protocol, facts.type)) {
     return failure(Code::invalid_argument, "protocol: %s takes a type with NaNs, and %s has none",
                    name_of(protocol), name_of(facts.type));
   }
-  return with_protocol(facts, protocol, "the caller asked for this protocol");
+  if (protocol == Protocol::ll128 && facts.lines == 0) {
+    return failure(
+        Code::invalid_argument,
+        "protocol: ll128 needs lines, and this communicator has none for the call: say how many in "
+        "its configuration (lines)");
+  }
+  if (protocol == Protocol::ll128) {
+    if (const std::string doubt = doubt_about_lines(facts, Algorithm::one_shot); !doubt.empty())
+      return failure(Code::unsupported, "protocol: ll128: %s", doubt.c_str());
+  }
+  return completed(facts, with_protocol(facts, protocol, "the caller asked for this protocol"));
+}
+
+Result<Route> forced_two_shot_atomic(const Facts& facts) {
+  const char* const name = name_of(Algorithm::two_shot_atomic);
+  if (facts.deterministic) {
+    return failure(Code::invalid_argument,
+                   "algorithm: %s adds in the order of arrival, and the communicator is to be deterministic "
+                   "(deterministic in its configuration, else NEARLIGHT_DETERMINISTIC)",
+                   name);
+  }
+  if (!algorithm::reduces(Algorithm::two_shot_atomic, facts.type, facts.op)) {
+    return failure(Code::invalid_argument, "algorithm: %s is for %s, not for %s %s", name,
+                   algorithm::kAtomicCode, name_of(facts.type), name_of(facts.op));
+  }
+  if (!facts.two_shot || (facts.gpu && !facts.adds_lines)) {
+    return failure(Code::unsupported, "algorithm: there is no %s %s", name,
+                   facts.two_shot ? "below compute capability 9.0" : "for this kind of call");
+  }
+  NL_TRY_ASSIGN(Route one_shot, forced(facts, Protocol::ll128));
+  if (const std::string doubt = doubt_about_lines(facts, Algorithm::two_shot_atomic); !doubt.empty())
+    return failure(Code::unsupported, "algorithm: %s: %s", name, doubt.c_str());
+  one_shot.reason =
+      "too small for two_shot_atomic, which the caller asked for: not every rank would own a part";
+  return can_add(facts) ? completed(facts, two_shot_atomic(facts)) : one_shot;
 }
 
 Result<Route> forced_two_shot(const Facts& facts, Protocol protocol) {
@@ -238,7 +456,7 @@ Result<Route> forced_two_shot(const Facts& facts, Protocol protocol) {
   NL_TRY_ASSIGN(Route one_shot, forced(facts, protocol));
   one_shot.reason = "too small for two_shot, which the caller asked for: not every rank would own a part";
   if (!two_shot_fits(facts, protocol)) return one_shot;
-  return two_shot(facts, protocol);
+  return completed(facts, two_shot(facts, protocol));
 }
 
 }  // namespace nearlight::route

@@ -16,7 +16,10 @@ constexpr TableField kGpuFields[] = {
     {"sentinel_limit_bytes", &Table::sentinel_limit_bytes, 0, kMostSentinelBytes, 1},
     {"sentinel_any_first_bytes", &Table::sentinel_any_first_bytes, 0, kMostBytes, 1},
     {"sentinel_any_limit_bytes", &Table::sentinel_any_limit_bytes, 0, kMostSentinelBytes, 1},
+    {"ll128_first_bytes", &Table::ll128_first_bytes, 0, kMostBytes, 1},
+    {"ll128_limit_bytes", &Table::ll128_limit_bytes, 0, kMostSentinelBytes, 1},
     {"two_shot_gain_bytes", &Table::two_shot_gain_bytes, 0, kMostBytes, 1},
+    {"nccl_first_bytes", &Table::nccl_first_bytes, 0, kMostBytes, 1},
     {"few_ctas", &Table::few_ctas, 1, algorithm::kFewCtas, 1},
     {"ll_threads", &Table::ll_threads, 32, 512, 32},
     {"ll_large_threads", &Table::ll_large_threads, 32, 512, 32},
@@ -46,6 +49,14 @@ std::uint32_t packets_for(const Table& table, int nranks, std::uint32_t regions)
   // Of two-shot, two halves for a part each.
   const std::uint64_t each = nranks <= 2 ? all : all * 2 / static_cast<std::uint64_t>(nranks);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((each + 511) / 512 * 512, 512, kMostPackets));
+}
+
+std::uint32_t lines_for(const Table& table, int nranks, std::uint32_t regions) {
+  const std::uint64_t groups = std::min<std::uint64_t>(regions, table.few_ctas);
+  const std::uint64_t message = table.ll128_limit_bytes / static_cast<std::uint64_t>(std::max(nranks - 1, 1));
+  // Every group has whole units of four lines.
+  const std::uint64_t each = (message / 480 + groups) / groups * 4;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(each, 64, kMostLines));
 }
 
 std::span<const TableField> fields_of(bool gpu) {

@@ -27,8 +27,12 @@ struct Table {
   std::uint64_t sentinel_limit_bytes = 0;  // to the first of this and one round
   // Likewise, where code takes its operator at run time.
   std::uint64_t sentinel_any_first_bytes = 0, sentinel_any_limit_bytes = 0;
+  // LL128, for types without a sentinel, where lines arrive whole.
+  std::uint64_t ll128_first_bytes = 0, ll128_limit_bytes = 0;
   // What a rank sends less by two-shot must be more than this: what the second way costs.
   std::uint64_t two_shot_gain_bytes = 0;
+  // Handed to NCCL, where one is attached, from here on. 0: never.
+  std::uint64_t nccl_first_bytes = 0;
   std::uint64_t few_ctas = 1;           // CTAs of all but the largest messages
   std::uint64_t ll_threads = 32;        // of a CTA
   std::uint64_t ll_large_threads = 32;  // likewise, of messages above 64 KiB
@@ -47,9 +51,12 @@ inline constexpr Table kH200Table{.ll_limit_bytes = 512 * 1024,
                                   .sentinel_limit_bytes = 8 * 1024 * 1024,
                                   .sentinel_any_first_bytes = 16 * 1024,
                                   .sentinel_any_limit_bytes = 2 * 1024 * 1024,
+                                  // LL128 is not taken by itself before it has been measured (0: never).
                                   // 0.85 us at 340 GB/s, both measured between two GPUs. Where the two
                                   // meet has not been measured, for want of more GPUs.
                                   .two_shot_gain_bytes = 288 * 1024,
+                                  // Not measured yet.
+                                  .nccl_first_bytes = 0,
                                   .few_ctas = algorithm::kFewCtas,
                                   .ll_threads = 128,
                                   .ll_large_threads = 512,
@@ -74,6 +81,12 @@ std::uint32_t regions_of(int sms, int ranks_per_gpu);
 
 // Packets of a region (a multiple of 512), so that what the table gives to the sentinel goes in one round.
 std::uint32_t packets_for(const Table& table, int nranks, std::uint32_t regions);
+
+// Lines of LL128 of a region (a multiple of 4), so that what the table gives to it goes in one round, and not
+// less than the two-shot that adds has use for.
+std::uint32_t lines_for(const Table& table, int nranks, std::uint32_t regions);
+// Of a region, at most.
+inline constexpr std::uint32_t kMostLines = 1u << 17;
 
 // One number of a table, by name.
 using TableNumber = std::uint64_t Table::*;

@@ -1,61 +1,133 @@
 #include "runtime/call_check.hpp"
 
+#include <algorithm>
+#include <array>
 #include <string>
+#include <utility>
+
+#include "runtime/steering.hpp"
 
 namespace nearlight::runtime {
 
 namespace {
 
-struct Packed {
-  std::uint64_t number, count;
-  std::uint32_t collective;
-  std::int32_t type, op;
-  std::uint32_t reserved;
-};
-
-Status differ(std::uint64_t number, const char* field, const std::string& first, std::size_t rank,
-              const std::string& other) {
-  return failure(Code::invalid_usage, "call %llu differs between ranks: %s is %s on rank 0, %s on rank %zu",
-                 static_cast<unsigned long long>(number), field, first.c_str(), other.c_str(), rank);
-}
-
 // A type that the library does not know stays a number.
-std::string text_of(DataType type) {
-  return size_of(type) != 0 ? name_of(type) : std::to_string(static_cast<int>(type));
+std::string type_in_words(std::uint64_t number) {
+  const auto type = static_cast<DataType>(number);
+  return size_of(type) != 0 ? name_of(type) : std::to_string(static_cast<int>(number));
 }
-std::string text_of(ReduceOp op) { return is_valid(op) ? name_of(op) : std::to_string(static_cast<int>(op)); }
+std::string op_in_words(std::uint64_t number) {
+  const auto op = static_cast<ReduceOp>(number);
+  return is_valid(op) ? name_of(op) : std::to_string(static_cast<int>(number));
+}
+std::string collective_in_words(std::uint64_t number) { return name_of(static_cast<Collective>(number)); }
+std::string number_in_words(std::uint64_t number) { return std::to_string(number); }
+std::string yes_or_no(std::uint64_t number) { return number != 0 ? "yes" : "no"; }
+// An option that may be unset: 0, else the value + 1.
+template <class T>
+std::uint64_t number_of_option(const std::optional<T>& option) {
+  return option ? 1 + static_cast<std::uint64_t>(*option) : 0;
+}
+template <class T>
+std::string option_in_words(std::uint64_t number) {
+  return number == 0 ? "not given" : algorithm::name_of(static_cast<T>(number - 1));
+}
+
+struct Field {
+  const char* name;
+  std::string (*in_words)(std::uint64_t);
+};
+constexpr Field kFields[] = {
+    {"the number of the call", number_in_words},
+    {"the collective", collective_in_words},
+    {"count", number_in_words},
+    {"type", type_in_words},
+    {"op", op_in_words},
+    {"the forced path", forced_in_words},
+    {"algorithm", option_in_words<route::Algorithm>},
+    {"protocol", option_in_words<route::Protocol>},
+    {"grid", number_in_words},
+    {"threads", number_in_words},
+    {"first_slot", number_in_words},
+    {"captured into a graph", yes_or_no},
+};
+using Values = std::array<std::uint64_t, std::size(kFields)>;
+
+Values values_of(const Call& call, std::uint64_t number) {
+  return {number,
+          static_cast<std::uint64_t>(call.collective),
+          call.count,
+          static_cast<std::uint64_t>(call.type),
+          static_cast<std::uint64_t>(call.op),
+          call.path,
+          number_of_option(call.options.algorithm),
+          number_of_option(call.options.protocol),
+          call.options.grid,
+          call.options.threads,
+          call.options.first_slot,
+          call.captured ? 1u : 0u};
+}
+
+Status compare(std::uint64_t number, const Values& first, std::size_t first_rank, const Values& other,
+               std::size_t rank) {
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (other[i] == first[i]) continue;
+    return failure(
+        Code::invalid_usage, "call %llu differs between ranks: %s is %s on rank %zu, %s on rank %zu",
+        static_cast<unsigned long long>(number), kFields[i].name, kFields[i].in_words(first[i]).c_str(),
+        first_rank, kFields[i].in_words(other[i]).c_str(), rank);
+  }
+  return {};
+}
 
 }  // namespace
 
 Status check_calls_agree(Exchange& exchange, const Call& call, std::uint64_t number, Deadline deadline) {
-  const Packed mine{number,
-                    call.count,
-                    static_cast<std::uint32_t>(call.collective),
-                    static_cast<std::int32_t>(call.type),
-                    static_cast<std::int32_t>(call.op),
-                    0};
-  auto all = gather_values(exchange, mine, deadline);
+  auto all = gather_values(exchange, values_of(call, number), deadline);
   if (!all.ok()) return all.status().with_context("check mode");
-  const Packed& first = (*all)[0];
-  for (std::size_t rank = 1; rank < all->size(); ++rank) {
-    const Packed& other = (*all)[rank];
-    if (other.collective != first.collective) {
-      return differ(number, "the collective", name_of(static_cast<Collective>(first.collective)), rank,
-                    name_of(static_cast<Collective>(other.collective)));
-    }
-    if (other.count != first.count) {
-      return differ(number, "count", std::to_string(first.count), rank, std::to_string(other.count));
-    }
-    if (other.type != first.type) {
-      return differ(number, "type", text_of(static_cast<DataType>(first.type)), rank,
-                    text_of(static_cast<DataType>(other.type)));
-    }
-    if (other.op != first.op) {
-      return differ(number, "op", text_of(static_cast<ReduceOp>(first.op)), rank,
-                    text_of(static_cast<ReduceOp>(other.op)));
-    }
+  for (std::size_t rank = 1; rank < all->size(); ++rank)
+    NL_TRY(compare(number, (*all)[0], 0, (*all)[rank], rank));
+  return {};
+}
+
+void CallLedger::join(int rank, Stop stop) {
+  const std::lock_guard lock(mutex_);
+  stops_[rank] = std::move(stop);
+}
+
+void CallLedger::leave(int rank) {
+  const std::lock_guard lock(mutex_);
+  stops_.erase(rank);
+}
+
+Status CallLedger::post(int rank, std::uint64_t number, const Call& call) {
+  const std::lock_guard lock(mutex_);
+  if (number < first_) return {};  // it was not kept
+  const std::uint64_t at = number - first_;
+  if (at >= entries_.size()) {
+    if (at > entries_.size() || entries_.size() >= kMost) return {};
+    entries_.push_back({call, rank});
+    return {};
+  }
+  Entry& entry = entries_[at];
+  const Status same = compare(number, values_of(entry.call, number), static_cast<std::size_t>(entry.rank),
+                              values_of(call, number), static_cast<std::size_t>(rank));
+  if (!same.ok()) {
+    for (const auto& [other, stop] : stops_) stop(same);
+    return same;
+  }
+  ++entry.passed;
+  while (!entries_.empty() && entries_.front().passed == nranks_) {
+    entries_.pop_front();
+    ++first_;
   }
   return {};
+}
+
+void CallLedger::clear() {
+  const std::lock_guard lock(mutex_);
+  entries_.clear();
+  first_ = 0;
 }
 
 }  // namespace nearlight::runtime

@@ -3,14 +3,30 @@
 namespace nearlight::runtime {
 
 Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions& options) {
+  if (options.algorithm == route::Algorithm::nccl && facts.nranks > 1) {
+    if (options.protocol) {
+      return failure(Code::invalid_argument, "protocol: %s, but nccl chooses its own",
+                     algorithm::name_of(*options.protocol));
+    }
+    return route::forced_nccl(facts);
+  }
   if (options.algorithm == route::Algorithm::two_shot && facts.nranks > 1) {
     const auto usual = algorithm::has_sentinel(facts.type) ? route::Protocol::sentinel : route::Protocol::ll;
     NL_TRY_ASSIGN(route::Route route, route::forced_two_shot(facts, options.protocol.value_or(usual)));
     if (route.algorithm == route::Algorithm::two_shot) route.reason = "the caller asked for this algorithm";
     return route;
   }
-  // Any other than the two-shot that the facts alone might choose.
-  route::Facts rest = facts;
+  if (options.algorithm == route::Algorithm::two_shot_atomic && facts.nranks > 1) {
+    if (!algorithm::go_together(*options.algorithm, options.protocol.value_or(route::Protocol::ll128))) {
+      return failure(Code::invalid_argument, "protocol: %s goes with ll128, not with %s",
+                     name_of(*options.algorithm), name_of(*options.protocol));
+    }
+    NL_TRY_ASSIGN(route::Route route, route::forced_two_shot_atomic(facts));
+    if (route.algorithm == *options.algorithm) route.reason = "the caller asked for this algorithm";
+    return route;
+  }
+  // Any other than the two-shots, or the hand-over, that the facts alone might choose.
+  route::Facts rest = options.algorithm || options.protocol ? route::without_nccl(facts) : facts;
   if (options.algorithm) rest.two_shot = false;
   route::Route route = route::all_reduce(rest);
   if (options.protocol) {

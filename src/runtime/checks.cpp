@@ -4,6 +4,7 @@
 
 #include <cinttypes>
 #include <cstdint>
+#include <cstdio>
 #include <limits>
 #include <string>
 
@@ -85,20 +86,62 @@ Result<bool> effective_check(const Options& options) {
   return variables::read(variables::kCheck);
 }
 
+Result<bool> effective_deterministic(const Options& options) {
+  if (options.deterministic.has_value()) return *options.deterministic;
+  return variables::read(variables::kDeterministic);
+}
+
 Result<bool> effective_calibrate(const Options& options) {
   if (options.calibrate.has_value()) return *options.calibrate;
   return variables::read(variables::kCalibrate);
 }
 
-Result<Settings> settings_of(const Options& options, const route::Target* target) {
+Result<std::uint32_t> effective_max_ctas(const Options& options) {
+  const char* name = "max_ctas";
+  std::uint32_t max_ctas = options.max_ctas;
+  if (max_ctas == 0) {
+    name = variables::kMaxCtas.name;
+    NL_TRY_ASSIGN(const std::int64_t set, variables::read(variables::kMaxCtas));
+    max_ctas = static_cast<std::uint32_t>(set);
+  }
+  if (options.regions != 0 && max_ctas > options.regions) {
+    return failure(Code::invalid_argument, "%s: %u is more than the %u regions", name, max_ctas,
+                   options.regions);
+  }
+  return max_ctas;
+}
+
+Result<Settings> settings_of(const Options& options, const route::Target* target, int nccl_version) {
   NL_TRY(fault_points::pass(fault_points::kSettings));
   NL_TRY_ASSIGN(const auto timeout, effective_timeout(options));
   NL_TRY_ASSIGN(const bool check, effective_check(options));
+  NL_TRY_ASSIGN(const bool deterministic, effective_deterministic(options));
   NL_TRY(check_options(options));
+  NL_TRY_ASSIGN(const std::uint32_t max_ctas, effective_max_ctas(options));
   NL_TRY_ASSIGN(const Steering steering,
                 read_steering(target != nullptr ? *target : route::Target(), target != nullptr));
+  if (deterministic && steering.forced.algorithm == route::Algorithm::two_shot_atomic) {
+    return failure(
+        Code::invalid_argument,
+        "%s is %s, which adds in the order of arrival, and the communicator is to be deterministic "
+        "(deterministic in its configuration, else %s)",
+        variables::kForcePath.name, name_of(route::Algorithm::two_shot_atomic),
+        variables::kDeterministic.name);
+  }
   NL_TRY_ASSIGN(const bool calibrate, effective_calibrate(options));
-  return Settings{timeout, check, calibrate, steering};
+  NL_TRY(check_forced(steering.forced, nccl_version != 0, variables::kForcePath.name));
+  return Settings{timeout, check, deterministic, calibrate, max_ctas, steering, nccl_version};
+}
+
+std::string scratch_in_words(std::uint32_t regions, const protocol::RegionLayout& layout) {
+  char text[192];
+  std::snprintf(text, sizeof text,
+                "scratch of %.1f MiB (%u regions; of each, for %d ranks: slots %u, chunk_bytes %zu, packets "
+                "%u, lines %u%s)",
+                static_cast<double>(regions * layout.region_bytes()) / (1024 * 1024), regions, layout.nranks,
+                layout.slots, std::size_t{layout.cells} * 16, layout.packets, layout.wide,
+                layout.sums == 0 ? "" : " and as many that are added to");
+  return text;
 }
 
 Status check_options(const Options& options) {
@@ -113,10 +156,17 @@ Status check_options(const Options& options) {
   if (options.packets > route::kMostPackets)
     return failure(Code::invalid_argument, "packets: %u is more than %u", options.packets,
                    route::kMostPackets);
+  if (options.lines % protocol::kWideStep != 0)
+    return failure(Code::invalid_argument, "lines: %u is not a multiple of %u", options.lines,
+                   protocol::kWideStep);
+  if (options.lines > route::kMostLines)
+    return failure(Code::invalid_argument, "lines: %u is more than %u", options.lines, route::kMostLines);
   if (options.slots % 32 != 0)
     return failure(Code::invalid_argument, "slots: %u is not a multiple of 32", options.slots);
   if (options.regions > 1024)
     return failure(Code::invalid_argument, "regions: %u is more than 1024", options.regions);
+  if (options.max_ctas > 1024)
+    return failure(Code::invalid_argument, "max_ctas: %u is more than 1024", options.max_ctas);
   if (options.heap_offset % protocol::kFlagStride != 0) {
     return failure(Code::invalid_argument, "heap_offset: %zu is not a multiple of %zu", options.heap_offset,
                    protocol::kFlagStride);
@@ -148,12 +198,17 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"slots", options.slots},
       {"chunk_bytes", options.chunk_bytes},
       {"packets", options.packets},
+      {"max_ctas", settings.max_ctas},
+      {"lines", options.lines},
+      {"deterministic", settings.deterministic},
+      {"tear_lines", options.tear_lines},
       {"initial_epoch", options.initial_epoch},
       {"heap_offset", options.heap_offset},
       {variables::kTrace.name, variables::read(variables::kTrace).has_value(),
        [](std::uint64_t on) { return std::string(on != 0 ? "set" : "not set"); }},
       {variables::kForcePath.name, number_of(settings.steering.forced), forced_in_words},
       {variables::kRouteTable.name, number_of(settings.steering.table), table_in_words},
+      {"NCCL's version", static_cast<std::uint64_t>(settings.nccl_version)},
   };
   constexpr std::size_t kFields = std::size(fields);
   struct Values {

@@ -3,8 +3,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
 
 #include <nearlight/detail/protocol/fault.hpp>
+#include <nearlight/detail/protocol/region.hpp>
 #include "base/exchange.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
@@ -27,23 +29,37 @@ Result<std::chrono::nanoseconds> effective_timeout(const Options& options);
 // Options::check, else NEARLIGHT_CHECK, else false.
 Result<bool> effective_check(const Options& options);
 
-// Options::calibrate, else NEARLIGHT_CALIBRATE, else true.
+// Options::deterministic, else NEARLIGHT_DETERMINISTIC, else true.
+Result<bool> effective_deterministic(const Options& options);
+
+// Options::calibrate, else NEARLIGHT_CALIBRATE, else false.
 Result<bool> effective_calibrate(const Options& options);
+
+// Options::max_ctas, else NEARLIGHT_MAX_CTAS, else 0. Fails, naming the one that it is, for more than the
+// regions that are given.
+Result<std::uint32_t> effective_max_ctas(const Options& options);
 
 // What the options and the environment come to on this rank; fails for options that cannot be.
 struct Settings {
   std::chrono::nanoseconds timeout{};
   bool check = false;
-  bool calibrate = true;
+  bool deterministic = true;
+  bool calibrate = false;
+  std::uint32_t max_ctas = 0;
   Steering steering;
+  int nccl_version = 0;  // of the attached one; 0: none
 };
 // `target`: what a route table must be for; null where this rank does not know, and then reads none.
-Result<Settings> settings_of(const Options& options, const route::Target* target);
+// `nccl_version`: see Settings.
+Result<Settings> settings_of(const Options& options, const route::Target* target, int nccl_version = 0);
 
 // All ranks must have come with the same options and number of ranks; names the first field that differs, and
 // the rank.
 Status check_options_agree(Exchange& exchange, const Options& options, const Settings& settings,
                            Deadline deadline);
+
+// What makes the scratch as large as it is, for the text of a failure to get it.
+std::string scratch_in_words(std::uint32_t regions, const protocol::RegionLayout& layout);
 
 // Checks the sizes themselves (multiples, limits).
 Status check_options(const Options& options);

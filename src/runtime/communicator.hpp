@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/exchange.hpp"
 #include "base/status.hpp"
@@ -27,8 +29,10 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   // How long creation may take.
   std::chrono::milliseconds create_timeout{60'000};
-  // Check mode: every call looks at its pointers and stream (else only the first that has them), and CPU
-  // ranks compare each call with all other ranks before they start. Unset: NEARLIGHT_CHECK, else off.
+  // Check mode: every call looks at its pointers and stream (else only the first that has them) and is
+  // compared with the other ranks' (call_check.hpp): before it starts, which waits for them, or, for GPU
+  // ranks of one process, by whoever comes second, who then ends the others' waits. GPU: a call on another
+  // stream than the one before, which has not ended, is told on stderr. Unset: NEARLIGHT_CHECK, else off.
   std::optional<bool> check;
   // CTA regions, so the largest grid. 0: chosen from the device and the ranks on it.
   std::uint32_t regions = 0;
@@ -39,8 +43,21 @@ struct Options {
   // Packets (16 bytes of payload each) of the sentinel protocol a region, bank and rank. 0: default.
   std::uint32_t packets = 0;
   // GPU ranks on GPUs of their own: whether creation measures, within some 40 ms, which regions are the
-  // fastest for small messages. Unset: NEARLIGHT_CALIBRATE, else on.
+  // fastest for small messages. Unset: NEARLIGHT_CALIBRATE, else off.
   std::optional<bool> calibrate;
+  // The most CTAs that a call takes, at most `regions`, which are no more than that where they are not given.
+  // Calls by NCCL, whose CTAs are its own affair, are not handed over then. 0: NEARLIGHT_MAX_CTAS, else as
+  // many as there are regions. GPU only: a CPU rank is one thread.
+  std::uint32_t max_ctas = 0;
+  // Lines of LL128 (120 bytes of payload each) a region, bank and rank, and as many that are added to where
+  // `deterministic` is false; a multiple of 4. 0: by default, which on GPUs is none where lines would not be
+  // chosen.
+  std::uint32_t lines = 0;
+  // Whether results must be the same from run to run. False: the two-shot that adds may be chosen; all ranks
+  // still have the same bits. Unset: NEARLIGHT_DETERMINISTIC, else true.
+  std::optional<bool> deterministic;
+  // Test hook: the test of lines runs with every group of 8 threads on its own, which tears some.
+  bool tear_lines = false;
   // Test hook: the epoch every region starts after (wrap tests).
   std::uint32_t initial_epoch = 0;
   // Test hook: bytes left free in front of the regions, to place the slots elsewhere in the heap.
@@ -90,14 +107,15 @@ class Communicator {
   // The heap's kind: "shm", "cuda_vmm", "nccl_window".
   virtual const char* memory() const = 0;
 
-  // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and from
-  // run to run. In place when send == recv; otherwise they must not overlap. Addresses aligned to the
-  // element. A pre-multiplied sum takes each rank's own factor (Reduction::premul_sum). What is rounded where
-  // and what NaNs, zeros and overflows do: docs/concepts/numerics.md. Any count; with 0 nothing happens (and
-  // the pointers may be null). GPU: enqueued on `stream`, may be captured into a CUDA graph, allocates
-  // nothing. Operations of one communicator must be ordered: one stream, or streams joined by events. Errors:
-  // invalid_argument (names the argument; nothing was written), invalid_usage (check mode: the ranks called
-  // different things, nothing was written anywhere), the recorded fault once the communicator has failed.
+  // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and (unless
+  // Options::deterministic is false) from run to run (handed to NCCL: as NCCL computes it). In place when
+  // send == recv; otherwise they must not overlap. Addresses aligned to the element. A pre-multiplied sum
+  // takes each rank's own factor (Reduction::premul_sum). What is rounded where and what NaNs, zeros and
+  // overflows do: docs/concepts/numerics.md. Any count; with 0 nothing happens (and the pointers may be
+  // null). GPU: enqueued on `stream`, may be captured into a CUDA graph, allocates nothing. Operations of one
+  // communicator must be ordered: one stream, or streams joined by events. Errors: invalid_argument (names
+  // the argument; nothing was written), invalid_usage (check mode: the ranks called different things, nothing
+  // was written anywhere), the recorded fault once the communicator has failed.
   virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                             const Reduction& op, Stream stream, const CallOptions& options = {}) = 0;
 
@@ -105,6 +123,12 @@ class Communicator {
   // it. GPU: enqueued on `stream`, as all_reduce is; the host does not wait. Errors: the recorded fault once
   // the communicator has failed.
   virtual Status barrier(Stream stream) = 0;
+
+  // Moves all calls from now on to another path, by the name that NEARLIGHT_FORCE_PATH takes, as far as they
+  // can take it; "" gives the choice back to the route table. Not checked: all ranks must do so between the
+  // same calls (check mode finds those that do not). Captured calls keep their path. Code::invalid_argument
+  // names the paths there are.
+  virtual Status set_path(const std::string& path) = 0;
 
   // What all_reduce would run, and why.
   virtual route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const = 0;
@@ -124,6 +148,32 @@ class Communicator {
   // Its state as text for a person (runtime/dump.hpp). Any thread; takes some seconds at most, and waits for
   // nothing that calls or kernels do.
   virtual std::string dump() const = 0;
+  // Whether lines of 128 bytes arrive whole between the ranks, as far as it was looked at. The same on all.
+  virtual probe::LineReport lines() const = 0;
+
+  // For tests and reports: of each region, the epoch that its last call had. Equal on all ranks once they
+  // have made the same calls. On GPUs it waits for the device, and calls must not run meanwhile.
+  virtual Result<std::vector<std::uint32_t>> epochs() const = 0;
+
+  // Brings a communicator back that has failed, or one that has not: ends what still waits, waits until
+  // nothing of it runs on any rank, and puts the scratch of all to rest. Captured graphs can be replayed
+  // again afterwards; operations that were under way have undefined results. Collective; no call of this rank
+  // may be made meanwhile, nor a captured graph replayed; waits at most `limit` (unset:
+  // Options::create_timeout). On failure the communicator has failed, and reset may be tried again. Errors:
+  // timeout (names who did not come), remote_error (names who is gone), cuda_error, aborted (abort()
+  // meanwhile), unsupported (NCCL's communicator cannot be met through any more), invalid_usage (it was
+  // shrunk).
+  virtual Status reset(std::optional<std::chrono::milliseconds> limit = std::nullopt) = 0;
+
+  // A communicator of the ranks `members` alone (ascending, this one among them), renumbered in order, with
+  // the options of this one and memory of its own: nothing of it depends on a rank that is left out. This one
+  // has failed from then on and can only be destroyed. Collective over `members`, who give the same list;
+  // waits at most `limit` (unset: Options::create_timeout). On failure this communicator has failed, and
+  // shrink may be tried again, with these members or fewer. Errors: as reset's; invalid_argument (the list),
+  // invalid_usage (another member gave another list, named with both), and those of creation.
+  virtual Result<std::unique_ptr<Communicator>> shrink(
+      std::span<const int> members, std::optional<std::chrono::milliseconds> limit = std::nullopt) = 0;
+
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;
   // GPU: which parts of the scratch were measured to be the fastest and what that gains, or why nothing was

@@ -5,6 +5,7 @@
 #include "runtime/checks.hpp"
 #include "runtime/create.hpp"
 #include "runtime/cuda_communicator.hpp"
+#include "runtime/nccl_fallback.hpp"
 
 namespace nearlight::runtime {
 
@@ -16,7 +17,8 @@ Result<std::unique_ptr<Communicator>> create_cuda_nccl(ncclComm* comm, const Opt
   const auto make_heap = [](void* context, Exchange&, int, std::size_t bytes, Deadline deadline) {
     return memory::create_nccl_window_heap(static_cast<ncclComm*>(context), bytes, deadline);
   };
-  return CudaCommunicator::create(std::move(exchange), device, true, make_heap, comm, options);
+  return CudaCommunicator::create(std::move(exchange), device, true, make_heap, comm, options,
+                                  make_nccl_fallback(*nccl, comm, device));
 }
 
 }  // namespace nearlight::runtime

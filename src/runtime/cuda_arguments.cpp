@@ -1,32 +1,12 @@
 #include "runtime/cuda_arguments.hpp"
 
+#include "runtime/capture_mode.hpp"
 #include "runtime/cuda_call.hpp"
 
 namespace nearlight::runtime {
 
-namespace {
-
-// Lets this thread ask questions while some stream captures, whatever the mode of that capture.
-class Relaxed {
- public:
-  Relaxed() {
-    status_ = cuda_status("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&mode_));
-  }
-  Relaxed(const Relaxed&) = delete;
-  ~Relaxed() {
-    if (status_.ok()) (void)cudaThreadExchangeStreamCaptureMode(&mode_);
-  }
-  Status status() const { return status_; }
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-  Status status_;
-};
-
-}  // namespace
-
 Status CudaArguments::ask(const void* send, const void* recv, std::size_t bytes, cudaStream_t stream) {
-  const Relaxed relaxed;
+  const RelaxedCapture relaxed;
   NL_TRY(relaxed.status());
   if (bytes != 0) {
     NL_TRY(ask_pointer("send", send));

@@ -8,11 +8,15 @@
 
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
+#include "algorithm/cuda/full_stop.hpp"
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "base/variables.hpp"
+#include "memory/handover.hpp"
+#include "probe/line_test.hpp"
 #include "runtime/calibration.hpp"
 #include "runtime/call_route.hpp"
+#include "runtime/capture_mode.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
 #include "runtime/cuda_clock.hpp"
@@ -26,13 +30,13 @@ namespace {
 // What the ranks tell each other about their GPUs.
 struct Place {
   int device;
-  int sms;
+  int sms, capability;
   char uuid[16];
   char name[256];
 };
 
 struct Sizes {
-  std::uint32_t regions, slots, chunk_bytes, packets;
+  std::uint32_t regions, slots, chunk_bytes, packets, lines;
 };
 
 Result<Place> look_at(int device) {
@@ -44,7 +48,7 @@ Result<Place> look_at(int device) {
   }
   cudaDeviceProp properties{};
   NL_TRY_CUDA(cudaGetDeviceProperties(&properties, device));
-  Place place{device, properties.multiProcessorCount, {}, {}};
+  Place place{device, properties.multiProcessorCount, properties.major * 10 + properties.minor, {}, {}};
   std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), place.uuid);
   std::copy(std::begin(properties.name), std::end(properties.name), place.name);
   place.name[sizeof place.name - 1] = '\0';
@@ -83,26 +87,59 @@ std::string common_gpu(const std::vector<Place>& places) {
   return all ? name : "";
 }
 
+int oldest_of(const std::vector<Place>& places) {
+  int capability = places[0].capability;
+  for (const Place& place : places) capability = std::min(capability, place.capability);
+  return capability;
+}
+
 // Sizes that the caller did not give, the same on all ranks because they follow from what all ranks know.
+// `wants_lines`: whether LL128 may be chosen, or is asked for.
 Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu,
-                   const route::Table& table) {
+                   const route::Table& table, bool wants_lines, std::uint32_t max_ctas) {
   int sms = places[0].sms;
   for (const Place& place : places) sms = std::min(sms, place.sms);
-  Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets};
-  if (sizes.regions == 0) sizes.regions = route::regions_of(sms, per_gpu);
+  Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets, options.lines};
+  if (sizes.regions == 0) {
+    sizes.regions = route::regions_of(sms, per_gpu);
+    // What no CTA would use is no use to anybody, and the packets then do for the CTAs that there are.
+    if (max_ctas != 0) sizes.regions = std::min(sizes.regions, max_ctas);
+  }
   const auto nranks = static_cast<std::uint32_t>(places.size());
-  if (sizes.slots == 0)
-    sizes.slots = algorithm::cuda::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
+  if (sizes.slots == 0) sizes.slots = algorithm::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
   if (sizes.packets == 0) sizes.packets = route::packets_for(table, static_cast<int>(nranks), sizes.regions);
+  if (sizes.lines == 0 && wants_lines)
+    sizes.lines = route::lines_for(table, static_cast<int>(nranks), sizes.regions);
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
 }
 
+// The worst of what lies between this rank's GPU and the others', and then between any two.
+Result<probe::PathType> worst_path(Exchange& exchange, const std::vector<Place>& places, int device,
+                                   Deadline deadline) {
+  probe::PathType worst = probe::PathType::nvl;
+  const auto rank = static_cast<std::size_t>(exchange.rank());
+  for (std::size_t other = 0; other < places.size(); ++other) {
+    if (other == rank) continue;
+    probe::PathFacts facts;
+    facts.same_gpu = same_gpu(places[rank], places[other]);
+    if (!facts.same_gpu) facts = probe::path_facts(device, places[other].uuid);
+    worst = std::max(worst, probe::path_of(facts));
+  }
+  NL_TRY_ASSIGN(const auto all, gather_values(exchange, worst, deadline));
+  return *std::max_element(all.begin(), all.end());
+}
+
+bool asks_for_lines(const route::Forced& forced) {
+  return forced.protocol == route::Protocol::ll128 || forced.algorithm == route::Algorithm::two_shot_atomic;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<Exchange> exchange, int device,
+Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<Exchange> exchange, int device,
                                                                bool one_rank_per_gpu, MakeHeap make_heap,
-                                                               void* context, const Options& options) {
+                                                               void* context, const Options& options,
+                                                               std::unique_ptr<Fallback> fallback) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
   const Deadline deadline = create_deadline(options);
   CudaControl::free_retired();
@@ -112,7 +149,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   }
   const auto place = look_at(device);
   const route::Target own{true, place.ok() ? place->name : "", nranks};
-  const auto settings = settings_of(options, place.ok() ? &own : nullptr);
+  const int nccl_version = fallback != nullptr ? fallback->version() : 0;
+  const auto settings = settings_of(options, place.ok() ? &own : nullptr, nccl_version);
   const auto answers = variables::read(variables::kDump);
   const bool writes_dumps = variables::read(variables::kDumpDir).has_value();
   const auto folder = trace_folder();
@@ -126,21 +164,39 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
   const Steering& steering = settings.value().steering;
   const route::Target target{true, common_gpu(places), nranks};
   const route::Table table = steering.table.value_or(route::shipped_table(target));
-  const Sizes sizes = choose_sizes(options, places, per_gpu, table);
+  probe::LineReport lines;
+  if (nranks > 1) {
+    NL_TRY_ASSIGN(lines.path, worst_path(*exchange, places, device, deadline));
+  }
+  // Somebody must want them: the test takes its time, and lines their memory.
+  const bool wants_lines = options.lines != 0 || table.ll128_limit_bytes != 0 ||
+                           !settings.value().deterministic || asks_for_lines(steering.forced);
+  const bool may_use_lines = nranks > 1 && wants_lines && lines.path == probe::PathType::nvl;
+  const Sizes sizes = choose_sizes(options, places, per_gpu, table, may_use_lines, settings.value().max_ctas);
 
   const DeviceGuard guard(device);
   std::unique_ptr<CudaCommunicator> comm(new CudaCommunicator);
   comm->rank_ = exchange->rank();
   comm->device_ = device;
   comm->regions_ = sizes.regions;
-  comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets};
+  comm->max_ctas_ = settings.value().max_ctas;
+  comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets, sizes.lines};
+  comm->deterministic_ = settings.value().deterministic;
+  comm->adds_lines_ = oldest_of(places) >= 90;
+  if (!comm->deterministic_ && comm->adds_lines_) comm->layout_.sums = comm->layout_.wide;
+  comm->lines_ = lines;
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
+  comm->wish_ = {one_rank_per_gpu, make_heap, context, options};
+  comm->survivors_ = Survivors(*exchange);
   comm->table_ = table;
-  comm->forced_ = steering.forced;
+  comm->path_ = number_of(steering.forced);
   comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);
   comm->route_log_.begin(table, target, steering.left_aside);
   comm->arguments_ = CudaArguments(device, settings.value().check);
+  comm->fallback_ = std::move(fallback);
+  comm->nccl_ = {nccl_version, oldest_of(places)};
+  comm->check_ = settings.value().check && nranks > 1;
 
   // Ranks that share a GPU share its L2: no region of it is nearer to another rank.
   const bool calibrates = settings.value().calibrate && nranks > 1 && per_gpu == 1;
@@ -153,8 +209,11 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     NL_TRY(fault_points::pass(fault_points::kCudaKernels));
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
+    if (may_use_lines) NL_TRY(probe::load_line_test());
     if (calibrates || comm->tracer_) NL_TRY(algorithm::cuda::preload_clock());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
+    NL_TRY(algorithm::cuda::preload_full_stop());
+    if (comm->check_) NL_TRY(comm->stream_order_.begin());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
     if (comm->tracer_) NL_TRY(comm->control_->add_trace(sizes.regions));
@@ -164,17 +223,32 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     return {};
   };
   NL_TRY(agree(*exchange, prepare(), deadline));
-  const std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
-  NL_TRY_ASSIGN(comm->heap_, make_heap(context, *exchange, device, bytes, deadline));
+  std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
+  if (may_use_lines) bytes = std::max(bytes, options.heap_offset + probe::kLineTestBytes);
+  auto heap = make_heap(context, *exchange, device, bytes, deadline);
+  NL_TRY(heap.status().with_context(scratch_in_words(sizes.regions, comm->layout_)));
+  comm->heap_ = std::move(*heap);
+  comm->exchange_ = std::move(exchange);
+  Exchange& group = *comm->exchange_;
+  // Before any kernel of ours may be waiting.
+  if (nccl_version != 0 && nranks > 1 &&
+      (table.nccl_first_bytes != 0 || steering.forced.algorithm == route::Algorithm::nccl)) {
+    NL_TRY(comm->fallback_->prepare(group, table.nccl_first_bytes, deadline));
+  }
+  NL_TRY(agree(group, fault_points::pass(fault_points::kCudaLines), deadline));
+  // First of what uses the scratch: it needs zeros, and leaves them.
+  if (may_use_lines) {
+    NL_TRY(comm->test_lines(options.tear_lines, places[static_cast<std::size_t>(comm->rank_)].sms, deadline));
+  }
   if (calibrates) {
-    NL_TRY(agree(*exchange, comm->empty_packets(), deadline));
-    NL_TRY_ASSIGN(comm->placement_, calibrate(*exchange, device, comm->args_of_region(Collective::all_reduce),
+    NL_TRY(agree(group, comm->empty_packets(), deadline));
+    NL_TRY_ASSIGN(comm->placement_, calibrate(group, device, comm->args_of_region(Collective::all_reduce),
                                               sizes.regions, deadline));
   }
   comm->route_log_.note(comm->placement_);
   Status ready = calibrates ? comm->clear_regions() : Status();
   if (ready.ok()) ready = comm->empty_packets();
-  const auto processes = exchange->processes();
+  const auto processes = group.processes();
   const auto is_other = [](pid_t process) { return process != ::getpid(); };
   if (std::any_of(processes.begin(), processes.end(), is_other)) {
     auto watch = PeerWatch::start(processes, comm->rank_, [raw = comm.get()](int peer, pid_t pid) {
@@ -195,11 +269,48 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::unique_ptr<E
     ready = service.status();
     if (service.ok()) comm->dump_service_ = std::move(*service);
   }
+  if (comm->check_ && group.same_process()) {
+    NL_TRY_ASSIGN(comm->ledger_, memory::share_from_rank0<CallLedger>(
+                                     group, std::make_shared<CallLedger>(nranks), deadline));
+    comm->ledger_->join(comm->rank_, [raw = comm.get()](const Status& why) { raw->stop(why, -1); });
+  }
   // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
   // rest.
-  NL_TRY(agree(*exchange, ready, deadline));
-  comm->exchange_ = std::move(exchange);
+  NL_TRY(agree(group, ready, deadline));
   return std::unique_ptr<Communicator>(std::move(comm));
+}
+
+Status CudaCommunicator::test_lines(bool apart, int sms, Deadline deadline) {
+  const int ranks = nranks();
+  const memory::HeapView& heap = heap_->view();
+  probe::LineTest test;
+  test.mine = heap.part(rank_) + heap_offset_;
+  test.next = heap.part((rank_ + 1) % ranks) + heap_offset_;
+  test.previous = heap.part((rank_ + ranks - 1) % ranks) + heap_offset_;
+  test.sms = sms;
+  test.adds = !deterministic_ && adds_lines_;
+  test.apart = apart;
+  const auto outcome = probe::run_line_test(test);
+  // From here on nobody's neighbour writes to it any more.
+  NL_TRY(agree(*exchange_, outcome.status(), deadline));
+  NL_TRY_ASSIGN(const auto all, gather_values(*exchange_, outcome.value(), deadline));
+  const auto judge = [&all](probe::LineCounts probe::LineTestResult::*of, probe::LineCounts& total) {
+    total = all[0].*of;
+    for (const probe::LineTestResult& one : all) {
+      total.lines = std::min(total.lines, (one.*of).lines);
+      total.torn = std::max(total.torn, (one.*of).torn);
+      total.missing = std::max(total.missing, (one.*of).missing);
+    }
+    return probe::verdict_of(total, 2 * probe::kTestLines);
+  };
+  lines_.stores = judge(&probe::LineTestResult::stores, lines_.of_stores);
+  if (test.adds) lines_.adds = judge(&probe::LineTestResult::adds, lines_.of_adds);
+  const auto clear = [&test]() -> Status {
+    NL_TRY_CUDA(cudaMemset(test.mine, 0, probe::kLineTestBytes));
+    NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+    return {};
+  };
+  return agree(*exchange_, clear(), deadline);
 }
 
 char* CudaCommunicator::own_regions() const {
@@ -223,6 +334,7 @@ Status CudaCommunicator::empty_packets() {
 CudaCommunicator::~CudaCommunicator() {
   dump_service_.reset();
   watch_.reset();
+  if (ledger_ != nullptr) ledger_->leave(rank_);
   // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
   // failure to do so means that the device is unusable; there is nobody left to tell.
   if (control_ != nullptr && heap_ != nullptr) {
@@ -256,8 +368,31 @@ void CudaCommunicator::write_trace() {
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {true,          nranks(),      count,           type, op,      regions_,
-          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
+  return {.gpu = true,
+          .nranks = nranks(),
+          .count = count,
+          .type = type,
+          .op = op,
+          .regions = regions_,
+          .slots = layout_.slots,
+          .cells = layout_.cells,
+          .packets = layout_.packets,
+          .table = &table_,
+          .forced = forced_of(path_.load(std::memory_order_relaxed)),
+          .max_ctas = max_ctas_,
+          .nccl = nccl_,
+          .lines = layout_.wide,
+          .sums = layout_.sums,
+          .adds_lines = adds_lines_,
+          .deterministic = deterministic_,
+          .whole = lines_};
+}
+
+Status CudaCommunicator::set_path(const std::string& path) {
+  NL_TRY_ASSIGN(const route::Forced forced, forced_of(path, "path"));
+  NL_TRY(check_forced(forced, nccl_.version != 0, "path"));
+  path_.store(number_of(forced), std::memory_order_relaxed);
+  return {};
 }
 
 route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -270,27 +405,45 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
   if (options.packet_fault != 0) return failure(Code::unsupported, "packet_fault: CPU ranks only");
   if (nranks() == 1) return route::all_reduce(facts);
   if (in_a_loop || options.delay_point != 0) {
-    // There are no such kernels of the sentinel: another protocol is chosen, and a forced one is refused.
-    if (options.protocol == route::Protocol::sentinel) {
-      return failure(Code::unsupported, "protocol: no kernels of the sentinel %s",
+    // There are no such kernels of the sentinel and of LL128: another protocol is chosen, and a forced one is
+    // refused.
+    if (options.protocol == route::Protocol::sentinel || options.protocol == route::Protocol::ll128) {
+      return failure(Code::unsupported, "protocol: no kernels of %s %s", name_of(*options.protocol),
                      in_a_loop ? "with a loop of operations" : "with delays");
     }
-    facts.packets = 0;
+    facts.packets = facts.lines = facts.sums = 0;
     facts.two_shot = false;
   }
+  const bool own = in_a_loop || options.delay_point != 0 || options.grid != 0 || options.threads != 0 ||
+                   options.first_slot != 0;
+  if (own) {
+    if (options.algorithm == route::Algorithm::nccl) {
+      return failure(Code::unsupported, "algorithm: nccl, with %s, is nearlight's affair alone",
+                     in_a_loop                  ? "a loop inside a kernel"
+                     : options.delay_point != 0 ? "delays"
+                     : options.first_slot != 0  ? "first_slot"
+                     : options.grid != 0        ? "grid"
+                                                : "threads");
+    }
+    facts = route::without_nccl(facts);
+  }
   NL_TRY_ASSIGN(route::Route route, route_of_call(facts, options));
+  if (route.algorithm == route::Algorithm::nccl) return route;
   route.held = options.delay_point != 0 ? 1 : std::max(1u, route.held);
   if (options.grid != 0) {
     if (options.grid > regions_) {
       return failure(Code::invalid_argument, "grid: %u CTAs, but the communicator has %u regions",
                      options.grid, regions_);
     }
+    if (max_ctas_ != 0 && options.grid > max_ctas_) {
+      return failure(Code::invalid_argument, "grid: %u CTAs, but max_ctas is %u", options.grid, max_ctas_);
+    }
     route.grid = options.grid;
   }
   if (options.threads != 0) {
-    if (options.threads % 32 != 0 || options.threads > algorithm::cuda::kMaxThreads) {
+    if (options.threads % 32 != 0 || options.threads > algorithm::kMaxThreads) {
       return failure(Code::invalid_argument, "threads: %u is not a multiple of 32 up to %u", options.threads,
-                     algorithm::cuda::kMaxThreads);
+                     algorithm::kMaxThreads);
     }
     route.threads = options.threads;
   }
@@ -307,13 +460,12 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
                    "first_slot: %u is not a multiple of 8 that leaves %u of the %u slots of a region",
                    options.first_slot, route.threads * route.held, layout_.slots);
   }
+  route.run_threads = route::threads_that_run(facts, route);
   return route;
 }
 
-Result<algorithm::cuda::LaunchShape> CudaCommunicator::shape_of(std::size_t count, DataType type, ReduceOp op,
-                                                                const CallOptions& options,
-                                                                bool in_a_loop) const {
-  NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op, options, in_a_loop));
+algorithm::cuda::LaunchShape CudaCommunicator::shape_of(const route::Route& route, DataType type, ReduceOp op,
+                                                        const CallOptions& options) const {
   algorithm::cuda::LaunchShape shape{type,       op,         route.algorithm, route.protocol,
                                      route.held, route.grid, route.threads};
   shape.delayed = options.delay_point != 0;
@@ -347,6 +499,8 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of_region(Collective colle
   args.slots = layout_.slots;
   args.cells = layout_.cells;
   args.packets = layout_.packets;
+  args.wide = layout_.wide;
+  args.sums = layout_.sums;
   control_->name_in(args);
   args.timeout_ns = static_cast<std::uint64_t>(timeout_.count());
   args.collective = static_cast<std::uint32_t>(collective);
@@ -369,7 +523,9 @@ Status CudaCommunicator::enqueue_barrier(Stream stream_pointer, bool& capturing)
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   NL_TRY(arguments_.check_stream(stream));
   NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
-  return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), capturing);
+  if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum}, stream, capturing));
+  return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), stream,
+                  capturing);
 }
 
 Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
@@ -396,23 +552,69 @@ Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::s
     calls_.take(route::Algorithm::copy, route::Route().protocol);
     NL_TRY_ASSIGN(capturing, CudaControl::is_capturing(stream));
     if (op.op == ReduceOp::premul_sum) {
-      return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, stream);
+      return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, max_ctas_, stream);
     }
     if (recv == send) return {};
     return cuda_status("cudaMemcpyAsync",
                        cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
   }
-  NL_TRY_ASSIGN(const auto shape, shape_of(count, type, op.op, options, false));
-  calls_.take(shape.algorithm, shape.protocol);
-  if (route_log_.on()) {
-    NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
-    route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
-  }
+  NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
+  calls_.take(route.algorithm, route.protocol);
+  route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
-  return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options), shape, stream), capturing);
+  if (check_) {
+    NL_TRY(compare_calls(
+        {.collective = Collective::all_reduce, .count = count, .type = type, .op = op.op, .options = options},
+        stream, capturing));
+  }
+  if (route.algorithm == route::Algorithm::nccl)
+    return hand_over(send, recv, count, type, op.op, stream_pointer, capturing);
+  return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options),
+                                          shape_of(route, type, op.op, options), stream),
+                  stream, capturing);
 }
 
-Status CudaCommunicator::launched(Status outcome, bool capturing) {
+Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t count, DataType type,
+                                   ReduceOp op, Stream stream, bool capturing) {
+  // Order on the stream. Our kernel after NCCL's waits for its end (griddepcontrol.wait). NCCL's after ours
+  // waits for the end of ours where it is launched as usual; what its faulty versions launch otherwise begins
+  // once ours has let it, so the full stop, which lets nothing begin early, goes between.
+  Status outcome = route::starts_before_its_input(nccl_.version)
+                       ? algorithm::cuda::launch_full_stop(static_cast<cudaStream_t>(stream))
+                       : Status();
+  if (outcome.ok()) {
+    outcome = fallback_->all_reduce(send, recv, count, type, op, stream, Deadline::after(timeout_));
+  }
+  // Of an argument that is wrong nearlight says so itself, and then goes on; this one is past that.
+  if (outcome.code() == Code::invalid_argument) outcome = Status(Code::internal_error, outcome.text());
+  // Whatever NCCL did not take the others wait for, inside NCCL; a capture that is spoilt never runs.
+  if (!outcome.ok() && !capturing) stop(outcome, -1);
+  return outcome;
+}
+
+Status CudaCommunicator::compare_calls(Call call, cudaStream_t stream, bool capturing) {
+  call.path = path_.load(std::memory_order_relaxed);
+  call.captured = capturing;
+  // NCCL's exchange asks CUDA questions that a capture forbids in its stricter modes.
+  const RelaxedCapture relaxed;
+  NL_TRY(relaxed.status());
+  const std::uint64_t number = compared_++;
+  if (ledger_ != nullptr) {
+    NL_TRY(ledger_->post(rank_, number, call));
+  } else if (const Status same = check_calls_agree(*exchange_, call, number, Deadline::after(timeout_));
+             !same.ok()) {
+    // An exchange that failed stays failed: so does the communicator, or its next call would run unchecked.
+    if (same.code() != Code::invalid_usage) stop(same, -1);
+    return same;
+  }
+  if (capturing) return {};
+  const Status ordered = stream_order_.before(stream, rank_);
+  if (!ordered.ok()) stop(ordered, -1);  // the others take this call for made
+  return ordered;
+}
+
+Status CudaCommunicator::launched(Status outcome, cudaStream_t stream, bool capturing) {
+  if (check_ && outcome.ok() && !capturing) outcome = stream_order_.after(stream);
   // The peers have begun an epoch that this rank never will: its next call would be taken for this one. A
   // capture that is spoilt never runs.
   if (outcome.code() == Code::cuda_error && !capturing) stop(outcome, -1);
@@ -433,7 +635,8 @@ Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
-  NL_TRY_ASSIGN(auto shape, shape_of(count, type, op.op, options, true));
+  NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, true));
+  auto shape = shape_of(route, type, op.op, options);
   shape.loop = true;
   shape.held = 1;
   if (plan.sm.has_value()) {
@@ -494,25 +697,22 @@ Status CudaCommunicator::status() const {
 }
 
 std::optional<Fault> CudaCommunicator::fault() const {
-  if (!control_->has_fault()) {
-    const std::lock_guard lock(reason_mutex_);
-    if (stop_reason_.ok()) return std::nullopt;
+  std::optional<protocol::FaultRecord> record;
+  // A reset clears what the host sees only as a whole.
+  const StopNote::Reason reason = stop_note_.first([&] {
+    if (control_->has_fault()) record = *control_->record();
+  });
+  if (!record) {
+    if (reason.status.ok()) return std::nullopt;
     Fault fault;
-    fault.status = stop_reason_;
+    fault.status = reason.status;
     fault.rank = rank_;
-    fault.peer = stop_peer_;
+    fault.peer = reason.peer;
     return fault;
   }
-  Status reason;
-  int gone = -1;
-  {
-    const std::lock_guard lock(reason_mutex_);
-    reason = stop_reason_;
-    gone = stop_peer_;
-  }
-  Fault fault = describe(*control_->record(), reason, timeout_);
+  Fault fault = describe(*record, reason.status, timeout_);
   // A wait that was ended because a peer is gone may have been for another one.
-  if (fault.status.code() == Code::remote_error) fault.peer = gone;
+  if (fault.status.code() == Code::remote_error) fault.peer = reason.peer;
   // The service's thread may take its time, this one may not.
   if (fault.status.code() == Code::timeout && dump_service_ == nullptr) tell_once();
   return fault;
@@ -526,7 +726,9 @@ void CudaCommunicator::tell_once() const {
 
 std::string CudaCommunicator::dump() const {
   std::optional<protocol::FaultRecord> record;
-  if (control_->has_fault()) record = *control_->record();
+  static_cast<void>(stop_note_.first([&] {
+    if (control_->has_fault()) record = *control_->record();
+  }));
   const auto fetch = [this](std::span<const Piece> pieces) {
     if (reader_ != nullptr) return reader_->fetch(pieces, std::chrono::seconds(2));
     return failure(
@@ -541,16 +743,11 @@ std::string CudaCommunicator::dump() const {
 
 void CudaCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank_), -1); }
 
-void CudaCommunicator::stop(Status reason, int peer) {
-  {
-    const std::lock_guard lock(reason_mutex_);
-    if (stop_reason_.ok()) {
-      stop_reason_ = std::move(reason);
-      stop_peer_ = peer;
-    }
-  }
-  stopped_.store(true, std::memory_order_relaxed);
-  control_->set_abort();
+std::uint64_t CudaCommunicator::stop(Status reason, int peer) {
+  return stop_note_.add(std::move(reason), peer, [&] {
+    stopped_.store(true, std::memory_order_relaxed);
+    control_->set_abort();
+  });
 }
 
 }  // namespace nearlight::runtime

@@ -4,22 +4,26 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include <nearlight/detail/protocol/region.hpp>
 #include "memory/heap.hpp"
 #include "route/placement.hpp"
+#include "runtime/call_check.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_arguments.hpp"
 #include "runtime/cuda_control.hpp"
 #include "runtime/cuda_dump.hpp"
 #include "runtime/dump_service.hpp"
+#include "runtime/fallback.hpp"
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
+#include "runtime/recovery.hpp"
 #include "runtime/route_log.hpp"
+#include "runtime/stop_note.hpp"
+#include "runtime/stream_order.hpp"
 #include "runtime/tracer.hpp"
 
 namespace nearlight::runtime {
@@ -30,10 +34,12 @@ class CudaCommunicator final : public Communicator {
   using MakeHeap = Result<std::unique_ptr<memory::Heap>> (*)(void* context, Exchange& exchange, int device,
                                                              std::size_t bytes, Deadline deadline);
 
-  // `one_rank_per_gpu`: two ranks on one GPU are an error.
-  static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<Exchange> exchange, int device,
+  // `one_rank_per_gpu`: two ranks on one GPU are an error. `fallback`: who takes what is handed over, or
+  // null.
+  static Result<std::unique_ptr<Communicator>> create(std::shared_ptr<Exchange> exchange, int device,
                                                       bool one_rank_per_gpu, MakeHeap make_heap,
-                                                      void* context, const Options& options);
+                                                      void* context, const Options& options,
+                                                      std::unique_ptr<Fallback> fallback = nullptr);
   ~CudaCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -48,10 +54,16 @@ class CudaCommunicator final : public Communicator {
                                           const CallOptions& options) const override {
     return route_of(count, type, op, options, false);
   }
+  Status set_path(const std::string& path) override;
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
   std::string dump() const override;
+  probe::LineReport lines() const override { return lines_; }
+  Result<std::vector<std::uint32_t>> epochs() const override { return control_->epochs(regions_); }
+  Status reset(std::optional<std::chrono::milliseconds> limit) override;
+  Result<std::unique_ptr<Communicator>> shrink(std::span<const int> members,
+                                               std::optional<std::chrono::milliseconds> limit) override;
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
   std::string placement() const override { return placement_.in_words(); }
 
@@ -69,16 +81,23 @@ class CudaCommunicator final : public Communicator {
   Status enqueue_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                             const Reduction& op, Stream stream, const CallOptions& options, bool& capturing);
   Status enqueue_barrier(Stream stream, bool& capturing);
-  // `peer`: the one that is gone, or -1.
-  void stop(Status reason, int peer);
+  // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
+  std::uint64_t stop(Status reason, int peer);
+  // Check mode, the last thing before a launch: all ranks make this call. Nothing else.
+  Status compare_calls(Call call, cudaStream_t stream, bool capturing);
+  // By the fall-back, as the route says. `capturing`: whether the stream is.
+  Status hand_over(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream stream,
+                   bool capturing);
   // After a launch: a refusal outside a capture has taken this rank out of step with the others for good.
-  Status launched(Status outcome, bool capturing);
+  Status launched(Status outcome, cudaStream_t stream, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // At the end, when nothing runs any more.
   void write_trace();
   // After a time-out, once: see tell_of_timeout().
   void tell_once() const;
+  // Sees whether lines arrive whole, where they would be used; collective. Leaves this rank's memory at zero.
+  Status test_lines(bool apart, int sms, Deadline deadline);
   // This rank's part of the scratch.
   char* own_regions() const;
   // Puts all of it to rest but the packets.
@@ -88,33 +107,49 @@ class CudaCommunicator final : public Communicator {
   // With every check of `options`.
   Result<route::Route> route_of(std::size_t count, DataType type, ReduceOp op, const CallOptions& options,
                                 bool in_a_loop) const;
-  Result<algorithm::cuda::LaunchShape> shape_of(std::size_t count, DataType type, ReduceOp op,
-                                                const CallOptions& options, bool in_a_loop) const;
+  algorithm::cuda::LaunchShape shape_of(const route::Route& route, DataType type, ReduceOp op,
+                                        const CallOptions& options) const;
   algorithm::cuda::AllReduceArgs args_of(const void* send, void* recv, std::size_t count, const Reduction& op,
                                          const CallOptions& options) const;
 
   int rank_ = 0;
   int device_ = 0;
-  std::uint32_t regions_ = 0;
+  std::uint32_t regions_ = 0, max_ctas_ = 0;
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
+  // What creation was asked for, to do it again with fewer ranks.
+  struct Wish {
+    bool one_rank_per_gpu = false;
+    MakeHeap make_heap = nullptr;
+    void* context = nullptr;
+    Options options = {};
+  };
+  Wish wish_;
+  Survivors survivors_;
   CudaArguments arguments_;
+  bool check_ = false;
+  StreamOrder stream_order_;            // check mode
+  std::shared_ptr<CallLedger> ledger_;  // check mode, all ranks in this process
+  std::uint64_t compared_ = 0;          // calls
   route::Table table_;
-  route::Forced forced_;  // NEARLIGHT_FORCE_PATH
+  probe::LineReport lines_;  // the same on all ranks
+  bool adds_lines_ = false;  // likewise: all GPUs have the instruction
+  bool deterministic_ = true;
+  std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()
   route::Placement placement_;
   RouteLog route_log_;
-  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<Fallback> fallback_;
+  route::AttachedNccl nccl_;
+  std::shared_ptr<Exchange> exchange_;  // null: shrunk
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;
-  std::atomic<bool> stopped_{false};  // abort() was called
-  mutable std::mutex reason_mutex_;
-  Status stop_reason_;                  // why the abort word was set on purpose; guarded by reason_mutex_
-  int stop_peer_ = -1;                  // whose end that was; likewise
+  std::atomic<bool> stopped_{false};    // abort() was called
+  StopNote stop_note_;                  // why the abort word was set on purpose
   std::unique_ptr<CudaReader> reader_;  // where dumps are wanted
   std::optional<Tracer> tracer_;
-  mutable std::atomic<bool> told_{false};
-  std::unique_ptr<PeerWatch> watch_;  // last, with the next: their threads use the others
+  mutable std::atomic<bool> told_{false};  // of a time-out, since the last reset
+  std::unique_ptr<PeerWatch> watch_;       // last, with the next: their threads use the others
   std::unique_ptr<DumpService> dump_service_;
 };
 

@@ -1,5 +1,6 @@
 #include "runtime/cuda_control.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <new>
@@ -42,12 +43,30 @@ Result<std::shared_ptr<CudaControl>> CudaControl::create(int device, std::uint32
                    "pinned host memory has another address on device %d: unified addressing is needed",
                    device);
   }
-  std::vector<algorithm::cuda::RegionStateWords> states(regions);
-  for (auto& state : states) state.epoch = initial_epoch;
-  NL_TRY_CUDA(cudaMemcpy(control->states_, states.data(), states_bytes, cudaMemcpyHostToDevice));
-  NL_TRY_CUDA(cudaMemset(control->claim_, 0, 128));
-  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  NL_TRY(control->rearm(regions, initial_epoch));
   return control;
+}
+
+Result<std::uint32_t> CudaControl::highest_epoch(std::uint32_t regions) const {
+  std::vector<algorithm::cuda::RegionStateWords> states(regions);
+  NL_TRY_CUDA(cudaMemcpy(states.data(), states_, regions * sizeof states[0], cudaMemcpyDeviceToHost));
+  std::uint32_t highest = 0;
+  for (const auto& state : states) highest = std::max(highest, state.epoch);
+  return highest;
+}
+
+Status CudaControl::rearm(std::uint32_t regions, std::uint32_t epoch) const {
+  std::vector<algorithm::cuda::RegionStateWords> states(regions);
+  for (auto& state : states) state.epoch = epoch;
+  NL_TRY_CUDA(cudaMemcpy(states_, states.data(), regions * sizeof states[0], cudaMemcpyHostToDevice));
+  NL_TRY_CUDA(cudaMemset(claim_, 0, 128));
+  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
+}
+
+void CudaControl::clear_host_words() const {
+  std::atomic_ref(host_->abort).store(0, std::memory_order_relaxed);
+  std::atomic_ref(host_->valid).store(0, std::memory_order_release);
 }
 
 CudaControl::~CudaControl() {
@@ -82,6 +101,17 @@ bool CudaControl::has_fault() const {
 }
 
 void CudaControl::set_abort() const { std::atomic_ref(host_->abort).store(1, std::memory_order_relaxed); }
+
+Result<std::vector<std::uint32_t>> CudaControl::epochs(std::uint32_t regions) const {
+  const DeviceGuard guard(device_);
+  NL_TRY(guard.status());
+  NL_TRY_CUDA(cudaDeviceSynchronize());
+  std::vector<algorithm::cuda::RegionStateWords> states(regions);
+  NL_TRY_CUDA(cudaMemcpy(states.data(), states_, regions * sizeof states[0], cudaMemcpyDeviceToHost));
+  std::vector<std::uint32_t> epochs;
+  for (const auto& state : states) epochs.push_back(state.epoch);
+  return epochs;
+}
 
 Status CudaControl::close(std::uint32_t regions) const {
   const DeviceGuard guard(device_);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <nearlight/detail/protocol/fault.hpp>
 #include "algorithm/cuda/all_reduce.hpp"
@@ -42,6 +43,15 @@ class CudaControl {
   bool has_fault() const;
   // Makes all waits of running kernels end.
   void set_abort() const;
+  // Of each region. Waits for the device.
+  Result<std::vector<std::uint32_t>> epochs(std::uint32_t regions) const;
+  // While the device is idle: the highest epoch of any region.
+  Result<std::uint32_t> highest_epoch(std::uint32_t regions) const;
+  // While the device is idle: every region goes on after `epoch` and may fail again. The words that the host
+  // sees stay as they are.
+  Status rearm(std::uint32_t regions, std::uint32_t epoch) const;
+  // The last step: no abort, no record.
+  void clear_host_words() const;
   // Every later kernel neither sends nor waits. Waits for the device.
   Status close(std::uint32_t regions) const;
 

@@ -4,22 +4,12 @@
 #include <thread>
 
 #include "base/deadline.hpp"
+#include "runtime/capture_mode.hpp"
 #include "runtime/cuda_call.hpp"
 
 namespace nearlight::runtime {
 
 namespace {
-
-// Lets this thread copy while some stream of another thread captures, whatever the mode of that capture.
-class Relaxed {
- public:
-  Relaxed() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  Relaxed(const Relaxed&) = delete;
-  ~Relaxed() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 Status wait(cudaStream_t stream, Deadline deadline) {
   for (;;) {
@@ -57,7 +47,8 @@ Status CudaReader::fetch(std::span<const Piece> pieces, std::chrono::millisecond
   const std::lock_guard lock(mutex_);
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
-  const Relaxed relaxed;
+  const RelaxedCapture relaxed;
+  NL_TRY(relaxed.status());
   const Deadline deadline = Deadline::after(limit);
   std::size_t bytes = 0;
   for (const Piece& piece : pieces) bytes += piece.bytes;

@@ -41,7 +41,8 @@ void add_call(std::string& text, const CallEntry& call) {
     add(text, " of %" PRIu64 " %s, %s", call.count, name_of(call.type), name_of(call.op));
   }
   if (call.routed)
-    add(text, ", %s %s", algorithm::name_of(call.algorithm), algorithm::name_of(call.protocol));
+    add(text, ", %s %s", algorithm::name_of(call.algorithm),
+        route::protocol_name(call.algorithm, call.protocol));
   add(text, ": %s", name_of(call.state));
 }
 
@@ -52,7 +53,7 @@ void add_counters(std::string& text, const Counters& counters) {
       counters.all_reduces, counters.barriers, counters.bytes, counters.captured, counters.failures);
   for (const auto& route : counters.routes) {
     add(text, "  %s %s: %" PRIu64 " (%" PRIu64 " bytes)\n", algorithm::name_of(route.algorithm),
-        algorithm::name_of(route.protocol), route.operations, route.bytes);
+        route::protocol_name(route.algorithm, route.protocol), route.operations, route.bytes);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/create.hpp"
 #include "runtime/dump.hpp"
 #include "runtime/nvtx_range.hpp"
+#include "runtime/recovery.hpp"
 
 namespace nearlight::runtime {
 
@@ -20,6 +21,7 @@ namespace {
 
 constexpr std::uint32_t kDefaultSlots = 1024;    // 8 KiB of payload a source
 constexpr std::uint32_t kDefaultPackets = 1024;  // 16 KiB of payload a source
+constexpr std::uint32_t kDefaultLines = 128;     // 15 KiB of payload a source
 constexpr std::uint32_t kDefaultChunkBytes = 64 * 1024;
 
 Status check_group(const Exchange& exchange) {
@@ -38,7 +40,7 @@ Status check_no_stream(Stream stream) {
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchange,
-                                                               std::unique_ptr<Exchange> owned,
+                                                               std::shared_ptr<Exchange> owned,
                                                                const Options& options) {
   const Deadline deadline = create_deadline(options);
   NL_TRY(check_group(exchange));
@@ -55,9 +57,12 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->owned_exchange_ = std::move(owned);
   comm->exchange_ = &exchange;
   comm->timeout_ = settings->timeout;
+  comm->options_ = options;
+  comm->survivors_ = Survivors(exchange);
   comm->check_ = settings->check;
+  comm->deterministic_ = settings->deterministic;
   comm->table_ = settings->steering.table.value_or(route::shipped_table(target));
-  comm->forced_ = settings->steering.forced;
+  comm->path_ = number_of(settings->steering.forced);
   comm->route_log_ = RouteLog(settings->steering.log && exchange.rank() == 0);
   comm->route_log_.begin(comm->table_, target, settings->steering.left_aside);
   if (*folder) {
@@ -67,15 +72,14 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
-                   options.packets != 0 ? options.packets : kDefaultPackets};
+                   options.packets != 0 ? options.packets : kDefaultPackets,
+                   options.lines != 0 ? options.lines : kDefaultLines};
+  if (!settings->deterministic) comm->layout_.sums = comm->layout_.wide;
   comm->state_.epoch = options.initial_epoch;
-  NL_TRY_ASSIGN(comm->heap_, memory::create_shm_heap(
-                                 exchange, options.heap_offset + comm->layout_.region_bytes(), deadline));
-  // At rest packets hold the sentinel.
-  std::memset(comm->heap_->view().base +
-                  static_cast<std::size_t>(exchange.rank()) * comm->heap_->view().stride +
-                  options.heap_offset + comm->layout_.packets_at(),
-              0xff, comm->layout_.packets_bytes());
+  auto heap = memory::create_shm_heap(exchange, options.heap_offset + comm->layout_.region_bytes(), deadline);
+  NL_TRY(heap.status().with_context(scratch_in_words(1, comm->layout_)));
+  comm->heap_ = std::move(*heap);
+  comm->empty_packets();
   Status watching;
   if (const auto processes = exchange.processes(); processes.size() > 1) {
     auto watch = PeerWatch::start(processes, exchange.rank(), [raw = comm.get()](int peer, pid_t pid) {
@@ -103,9 +107,83 @@ HostCommunicator::~HostCommunicator() {
   tracer_->write();
 }
 
+void HostCommunicator::empty_packets() {
+  std::memset(heap_->view().mine() + heap_offset_ + layout_.packets_at(), 0xff, layout_.packets_bytes());
+}
+
+Status HostCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
+  NL_TRY(check_limit("limit", limit.value_or(options_.create_timeout)));
+  const Deadline deadline = Deadline::after(limit.value_or(options_.create_timeout));
+  NL_TRY(survivors_.check_all(nranks()));
+  // Failed from here on, unless all goes well; later calls must not run into the middle of it.
+  const std::uint64_t count =
+      stop(failure(Code::aborted, "a reset of rank %d has not been completed", rank()), -1);
+  std::uint32_t epoch = 0;
+  const ResetSteps steps{
+      // A call runs on the thread that made it, and no other may be under way: what it stored is done.
+      .end_own = [](Deadline) { return Status(); },
+      .last_epoch = [&]() -> Result<std::uint32_t> { return state_.epoch; },
+      .rest =
+          [&](std::uint32_t after) {
+            const std::lock_guard lock(rest_mutex_);
+            std::memset(heap_->view().mine() + heap_offset_, 0, layout_.region_bytes());
+            empty_packets();
+            epoch = after;
+            return Status();
+          }};
+  NL_TRY(reset_together(*exchange_, steps, deadline));
+  return stop_note_.forget(count, [&] {
+    {
+      const std::lock_guard lock(rest_mutex_);
+      state_ = {};
+      state_.epoch = epoch;
+    }
+    compared_ = 0;
+    told_.store(false, std::memory_order_relaxed);
+    std::atomic_ref(abort_).store(0, std::memory_order_relaxed);
+    std::atomic_ref(claim_).store(0, std::memory_order_relaxed);
+    std::atomic_ref(valid_).store(0, std::memory_order_release);
+  });
+}
+
+Result<std::unique_ptr<Communicator>> HostCommunicator::shrink(
+    std::span<const int> members, std::optional<std::chrono::milliseconds> limit) {
+  NL_TRY(check_limit("limit", limit.value_or(options_.create_timeout)));
+  const Deadline deadline = Deadline::after(limit.value_or(options_.create_timeout));
+  NL_TRY(check_members(members, rank(), nranks()));
+  NL_TRY(survivors_.check_shrink(exchange_));
+  stop(failure(Code::aborted, "rank %d goes on in a smaller communicator", rank()), -1);
+  NL_TRY(survivors_.regroup(*exchange_, members, deadline));
+  Options options = options_;
+  options.create_timeout = deadline.left_or_1_ms();
+  NL_TRY_ASSIGN(auto smaller, create(*exchange_, owned_exchange_, options));
+  exchange_ = nullptr;
+  owned_exchange_.reset();
+  return smaller;
+}
+
 route::Facts HostCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
-  return {false,         nranks(),      count,           type, op,      1,
-          layout_.slots, layout_.cells, layout_.packets, true, &table_, forced_};
+  return {.gpu = false,
+          .nranks = nranks(),
+          .count = count,
+          .type = type,
+          .op = op,
+          .regions = 1,
+          .slots = layout_.slots,
+          .cells = layout_.cells,
+          .packets = layout_.packets,
+          .table = &table_,
+          .forced = forced_of(path_.load(std::memory_order_relaxed)),
+          .lines = layout_.wide,
+          .sums = layout_.sums,
+          .deterministic = deterministic_};
+}
+
+Status HostCommunicator::set_path(const std::string& path) {
+  NL_TRY_ASSIGN(const route::Forced forced, forced_of(path, "path"));
+  NL_TRY(check_forced(forced, false, "path"));
+  path_.store(number_of(forced), std::memory_order_relaxed);
+  return {};
 }
 
 route::Route HostCommunicator::explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const {
@@ -133,7 +211,9 @@ Status HostCommunicator::run_all_reduce(const void* send, void* recv, std::size_
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
   if (count != 0) NL_TRY(check_buffers(send, recv, count, type, op));
-  if (check_) NL_TRY(compare_calls({Collective::all_reduce, count, type, op.op}));
+  if (check_)
+    NL_TRY(compare_calls(
+        {Collective::all_reduce, count, type, op.op, path_.load(std::memory_order_relaxed), options}));
   if (count == 0) return {};
   if ((options.delay_point != 0 || options.packet_fault != 0) && !algorithm::has_own_code(type, op.op)) {
     return failure(Code::invalid_argument, "%s: not for %s %s, only for %s",
@@ -184,7 +264,9 @@ Status HostCommunicator::barrier(Stream stream) {
 Status HostCommunicator::run_barrier(Stream stream) {
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
-  if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum}));
+  if (check_)
+    NL_TRY(compare_calls(
+        {Collective::barrier, 0, DataType::i8, ReduceOp::sum, path_.load(std::memory_order_relaxed)}));
   if (nranks() == 1) return {};
   algorithm::host::barrier({.region = heap_->view().base + heap_offset_,
                             .stride = heap_->view().stride,
@@ -211,11 +293,18 @@ Status HostCommunicator::own_outcome(Collective collective) {
 
 std::string HostCommunicator::dump() const {
   std::optional<protocol::FaultRecord> record;
-  if (failed()) record = record_;
-  return dump_text({rank(), nranks(), backend(), memory(), timeout_, status(), record, &state_, 1,
-                    heap_->view().base + heap_offset_, heap_->view().stride, layout_.region_bytes(), layout_,
-                    fetch_from_host},
-                   calls_);
+  // A reset clears it as a whole, and likewise what is fetched.
+  static_cast<void>(stop_note_.first([&] {
+    if (failed()) record = record_;
+  }));
+  const auto fetch = [this](std::span<const Piece> pieces) {
+    const std::lock_guard lock(rest_mutex_);
+    return fetch_from_host(pieces);
+  };
+  return dump_text(
+      {rank(), nranks(), backend(), memory(), timeout_, status(), record, &state_, 1,
+       heap_->view().base + heap_offset_, heap_->view().stride, layout_.region_bytes(), layout_, fetch},
+      calls_);
 }
 
 Status HostCommunicator::compare_calls(const Call& call) {
@@ -243,36 +332,31 @@ Status HostCommunicator::status() const {
 
 std::optional<Fault> HostCommunicator::fault() const {
   if (!failed()) return std::nullopt;
-  Status reason;
-  int gone = -1;
-  {
-    const std::lock_guard lock(reason_mutex_);
-    reason = stop_reason_;
-    gone = stop_peer_;
-  }
-  Fault fault = describe(record_, reason, timeout_);
+  protocol::FaultRecord record{};
+  bool still = false;  // no reset has come in between
+  const StopNote::Reason reason = stop_note_.first([&] {
+    still = failed();
+    if (still) record = record_;
+  });
+  if (!still) return std::nullopt;
+  Fault fault = describe(record, reason.status, timeout_);
   // A wait that was ended because a peer is gone may have been for another one.
-  if (fault.status.code() == Code::remote_error) fault.peer = gone;
+  if (fault.status.code() == Code::remote_error) fault.peer = reason.peer;
   return fault;
 }
 
 void HostCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank()), -1); }
 
-void HostCommunicator::stop(Status reason, int peer) {
-  {
-    const std::lock_guard lock(reason_mutex_);
-    if (stop_reason_.ok()) {
-      stop_reason_ = std::move(reason);
-      stop_peer_ = peer;
-    }
-  }
+std::uint64_t HostCommunicator::stop(Status reason, int peer) {
   // No record yet when nobody waits: make one, so that later calls fail at once.
   protocol::FaultRecord record{};
   record.kind = static_cast<std::uint32_t>(protocol::Wait::aborted);
   record.rank = rank();
   record.peer = peer;
-  protocol::report_fault<exec::HostSpace>(
-      {&abort_, &claim_, &valid_, &record_, static_cast<std::uint64_t>(timeout_.count())}, record);
+  return stop_note_.add(std::move(reason), peer, [&] {
+    protocol::report_fault<exec::HostSpace>(
+        {&abort_, &claim_, &valid_, &record_, static_cast<std::uint64_t>(timeout_.count())}, record);
+  });
 }
 
 Result<std::unique_ptr<Communicator>> create_host(std::unique_ptr<Exchange> exchange,

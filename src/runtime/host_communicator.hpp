@@ -15,7 +15,9 @@
 #include "runtime/communicator.hpp"
 #include "runtime/dump_service.hpp"
 #include "runtime/peer_watch.hpp"
+#include "runtime/recovery.hpp"
 #include "runtime/route_log.hpp"
+#include "runtime/stop_note.hpp"
 #include "runtime/tracer.hpp"
 
 namespace nearlight::runtime {
@@ -23,7 +25,7 @@ namespace nearlight::runtime {
 class HostCommunicator final : public Communicator {
  public:
   ~HostCommunicator() override;
-  static Result<std::unique_ptr<Communicator>> create(Exchange& exchange, std::unique_ptr<Exchange> owned,
+  static Result<std::unique_ptr<Communicator>> create(Exchange& exchange, std::shared_ptr<Exchange> owned,
                                                       const Options& options);
 
   int rank() const override { return heap_->view().rank; }
@@ -36,10 +38,18 @@ class HostCommunicator final : public Communicator {
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
                                           const CallOptions& options) const override;
+  Status set_path(const std::string& path) override;
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
   std::string dump() const override;
+  probe::LineReport lines() const override { return {}; }
+  Result<std::vector<std::uint32_t>> epochs() const override {
+    return std::vector<std::uint32_t>{state_.epoch};
+  }
+  Status reset(std::optional<std::chrono::milliseconds> limit) override;
+  Result<std::unique_ptr<Communicator>> shrink(std::span<const int> members,
+                                               std::optional<std::chrono::milliseconds> limit) override;
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
 
  private:
@@ -48,8 +58,10 @@ class HostCommunicator final : public Communicator {
                         Stream stream, const CallOptions& options);
   Status run_barrier(Stream stream);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
-  // `peer`: the one that is gone, or -1.
-  void stop(Status reason, int peer);
+  // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
+  std::uint64_t stop(Status reason, int peer);
+  // At rest packets hold the sentinel.
+  void empty_packets();
   // Check mode: all ranks are about to make this call.
   Status compare_calls(const Call& call);
   // Why this operation was given up.
@@ -60,27 +72,30 @@ class HostCommunicator final : public Communicator {
     return std::atomic_ref(const_cast<std::uint32_t&>(valid_)).load(std::memory_order_acquire) != 0;
   }
 
-  std::unique_ptr<Exchange> owned_exchange_;
-  Exchange* exchange_ = nullptr;  // of the creation; in use after it in check mode only
+  std::shared_ptr<Exchange> owned_exchange_;
+  Exchange* exchange_ =
+      nullptr;  // of the creation; in use after it in check mode and for recovery. Null: shrunk
   std::unique_ptr<memory::Heap> heap_;
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};
+  Options options_;  // of the creation
+  Survivors survivors_;
   bool check_ = false;
+  bool deterministic_ = true;
   route::Table table_;
-  route::Forced forced_;  // NEARLIGHT_FORCE_PATH
+  std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()
   RouteLog route_log_;
   std::uint64_t compared_ = 0;  // calls
   protocol::RegionState<exec::HostSpace> state_{};
   // What a wait looks at and writes; atomics by atomic_ref, see protocol::Control.
   std::uint32_t abort_ = 0, claim_ = 0, valid_ = 0;
   protocol::FaultRecord record_{};
-  mutable std::mutex reason_mutex_;
-  Status stop_reason_;  // why abort_ was set on purpose; guarded by reason_mutex_
-  int stop_peer_ = -1;  // likewise
+  StopNote stop_note_;             // why abort_ was set on purpose
+  mutable std::mutex rest_mutex_;  // while a reset puts memory to rest that a dump may look at; the inner one
   std::optional<Tracer> tracer_;
   std::vector<trace::EpochTimes> ring_;  // with tracer_
-  std::atomic<bool> told_{false};        // of a time-out
+  std::atomic<bool> told_{false};        // of a time-out, since the last reset
   std::unique_ptr<PeerWatch> watch_;     // last, with the next: their threads use the others
   std::unique_ptr<DumpService> dump_service_;
 };

@@ -32,8 +32,8 @@ void RouteLog::say_once(Collective collective, std::size_t count, DataType type,
   std::snprintf(line, sizeof line,
                 "route: %s of %zu %s, %s (%zu bytes), %d ranks: %s %s, %" PRIu32 " x %" PRIu32 ": %s",
                 name_of(collective), count, nearlight::name_of(type), nearlight::name_of(op), bytes, nranks,
-                algorithm::name_of(route.algorithm), algorithm::name_of(route.protocol), route.grid,
-                route.threads, route.reason);
+                algorithm::name_of(route.algorithm), route::protocol_name(route), route.grid,
+                route.run_threads, route.reason);
   log::note(line);
 }
 

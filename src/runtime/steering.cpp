@@ -10,20 +10,25 @@ namespace nearlight::runtime {
 
 namespace {
 
-constexpr std::uint64_t kTwoShotNumber = 1000;  // no protocol's
-const char* two_shot_name() { return algorithm::name_of(route::Algorithm::two_shot); }
+constexpr std::uint64_t kFirstAlgorithm = 1000;  // no protocol's
+// What can be forced beside the protocols, which are one-shot's.
+constexpr route::Algorithm kForcible[] = {route::Algorithm::two_shot, route::Algorithm::two_shot_atomic,
+                                          route::Algorithm::nccl};
+
+Status unknown_path(const std::string& text, const char* what) {
+  std::string known;
+  for (const route::Protocol protocol : algorithm::kProtocols)
+    known += std::string(algorithm::name_of(protocol)) + ", ";
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s, %s, %s", what, text.c_str(),
+                 known.c_str(), algorithm::name_of(kForcible[0]), algorithm::name_of(kForcible[1]),
+                 algorithm::name_of(kForcible[2]));
+}
 
 Result<route::Forced> read_forced() {
   const auto text = variables::read(variables::kForcePath);
   if (!text) return route::Forced();
-  if (*text == two_shot_name()) return route::Forced{true, {}};
-  std::string known;
-  for (const route::Protocol protocol : algorithm::kProtocols) {
-    if (*text == algorithm::name_of(protocol)) return route::Forced{false, protocol};
-    known += std::string(algorithm::name_of(protocol)) + ", ";
-  }
-  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s", variables::kForcePath.name,
-                 text->c_str(), known.c_str(), two_shot_name());
+  if (text->empty()) return unknown_path(*text, variables::kForcePath.name);
+  return forced_of(*text, variables::kForcePath.name);
 }
 
 Result<bool> read_log() {
@@ -55,13 +60,37 @@ Result<Steering> read_steering(const route::Target& target, bool known) {
   return steering;
 }
 
+Status check_forced(const route::Forced& forced, bool attached, const char* what) {
+  if (forced.algorithm != route::Algorithm::nccl || attached) return {};
+  return failure(Code::invalid_argument, "%s is \"%s\", but no NCCL communicator is attached to this one",
+                 what, algorithm::name_of(route::Algorithm::nccl));
+}
+
+Result<route::Forced> forced_of(const std::string& text, const char* what) {
+  if (text.empty()) return route::Forced();
+  for (const route::Algorithm algorithm : kForcible) {
+    if (text == algorithm::name_of(algorithm)) return route::Forced{algorithm, {}};
+  }
+  for (const route::Protocol protocol : algorithm::kProtocols) {
+    if (text == algorithm::name_of(protocol)) return route::Forced{{}, protocol};
+  }
+  return unknown_path(text, what);
+}
+
+route::Forced forced_of(std::uint64_t number) {
+  if (number >= kFirstAlgorithm) return {static_cast<route::Algorithm>(number - kFirstAlgorithm), {}};
+  if (number == 0) return {};
+  return {{}, static_cast<route::Protocol>(number - 1)};
+}
+
 std::uint64_t number_of(const route::Forced& forced) {
-  if (forced.two_shot) return kTwoShotNumber;
+  if (forced.algorithm) return kFirstAlgorithm + static_cast<std::uint64_t>(*forced.algorithm);
   return forced.protocol ? 1 + static_cast<std::uint64_t>(*forced.protocol) : 0;
 }
 
 std::string forced_in_words(std::uint64_t number) {
-  if (number == kTwoShotNumber) return two_shot_name();
+  if (number >= kFirstAlgorithm)
+    return algorithm::name_of(static_cast<route::Algorithm>(number - kFirstAlgorithm));
   return number == 0 ? "not set" : algorithm::name_of(static_cast<route::Protocol>(number - 1));
 }
 

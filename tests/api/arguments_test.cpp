@@ -193,22 +193,31 @@ TEST(ApiArguments, Configuration) {
   refused("slots", [](auto& c) { c.slots = 33; });
   refused("chunk_bytes", [](auto& c) { c.chunk_bytes = 24; });
   refused("packets", [](auto& c) { c.packets = (1u << 20) + 1; });
-  nearlightConfig_t later = NEARLIGHT_CONFIG_INITIALIZER;
-  later.reserved = 1;
-  expect_error(nearlightCommCreateHostGroup(comms, 2, &later), nearlightUnsupported, {"config->reserved"});
+  refused("max_ctas", [](auto& c) { c.max_ctas = 1025; });
+  refused("max_ctas: 17 is more than the 16 regions", [](auto& c) {
+    c.regions = 16;
+    c.max_ctas = 17;
+  });
+  refused("config->deterministic", [](auto& c) { c.deterministic = 2; });
+  refused("config->deterministic", [](auto& c) { c.deterministic = -2; });
+  refused("lines", [](auto& c) { c.lines = 6; });
+  refused("lines", [](auto& c) { c.lines = (1u << 17) + 4; });
   EXPECT_EQ(comms[0], fake_handle(77));
   EXPECT_EQ(comms[1], fake_handle(78));
 }
 
-// A program that was built before there were packets.
+// Programs that were built before there were packets, and before there were lines.
 TEST(ApiArguments, AnEarlierConfiguration) {
-  nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
-  config.size = offsetof(nearlightConfig_t, packets);
-  config.packets = ~0u;  // what lies behind it is another thing's
-  config.reserved = ~0u;
-  nearlightComm_t comms[2] = {};
-  ASSERT_EQ(nearlightCommCreateHostGroup(comms, 2, &config), nearlightSuccess) << nearlightGetLastError();
-  for (const nearlightComm_t comm : comms) EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+  for (const std::size_t size :
+       {offsetof(nearlightConfig_t, packets), offsetof(nearlightConfig_t, deterministic)}) {
+    nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
+    config.size = size;
+    // What lies behind it is another thing's.
+    std::memset(reinterpret_cast<char*>(&config) + size, 0xff, sizeof config - size);
+    nearlightComm_t comms[2] = {};
+    ASSERT_EQ(nearlightCommCreateHostGroup(comms, 2, &config), nearlightSuccess) << nearlightGetLastError();
+    for (const nearlightComm_t comm : comms) EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+  }
 }
 
 TEST(ApiArguments, Explain) {

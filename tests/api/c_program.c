@@ -25,7 +25,7 @@ static void check_layouts(void) {
   CHECK(sizeof(nearlightCollective_t) == 4);
   CHECK(sizeof(nearlightScalarResidence_t) == 4);
 
-  CHECK(sizeof(nearlightConfig_t) == 48);
+  CHECK(sizeof(nearlightConfig_t) == 56);
   PIN_FIELD(nearlightConfig_t, size, 0, 8);
   PIN_FIELD(nearlightConfig_t, timeout_ms, 8, 8);
   PIN_FIELD(nearlightConfig_t, create_timeout_ms, 16, 8);
@@ -34,7 +34,9 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightConfig_t, slots, 32, 4);
   PIN_FIELD(nearlightConfig_t, chunk_bytes, 36, 4);
   PIN_FIELD(nearlightConfig_t, packets, 40, 4);
-  PIN_FIELD(nearlightConfig_t, reserved, 44, 4);
+  PIN_FIELD(nearlightConfig_t, max_ctas, 44, 4);
+  PIN_FIELD(nearlightConfig_t, deterministic, 48, 4);
+  PIN_FIELD(nearlightConfig_t, lines, 52, 4);
 
   CHECK(sizeof(nearlightCommInfo_t) == 40);
   PIN_FIELD(nearlightCommInfo_t, size, 0, 8);

@@ -195,7 +195,8 @@ TEST(ApiCommunicator, ABadForcedRouteIsNamed) {
   ::unsetenv("NEARLIGHT_FORCE_PATH");
   EXPECT_EQ(result, nearlightInvalidArgument);
   const std::string text = nearlightGetLastError();
-  EXPECT_NE(text.find("NEARLIGHT_FORCE_PATH is \"fast\"; it takes one of ll, simple, sentinel, two_shot"),
+  EXPECT_NE(text.find("NEARLIGHT_FORCE_PATH is \"fast\"; it takes one of ll, simple, sentinel, ll128, "
+                      "two_shot, two_shot_atomic"),
             std::string::npos)
       << text;
 }

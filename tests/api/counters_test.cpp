@@ -76,6 +76,42 @@ TEST(Counters, CountFailures) {
   EXPECT_EQ(counters.routes, 0u);
 }
 
+TEST(Counters, GoOnAfterAResetAndBeginAnewInASmallerGroup) {
+  nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
+  config.timeout_ms = 150;
+  const HostGroup group(3, config);
+  group.run([](int, nearlightComm_t comm) {
+    std::vector<float> data(2, 1.0f);
+    for (int i = 0; i < 4; ++i) ASSERT_EQ(sum(comm, data), nearlightSuccess);
+  });
+  group.run([](int rank, nearlightComm_t comm) {
+    std::vector<float> data(2, 1.0f);
+    if (rank != 2) {
+      EXPECT_NE(sum(comm, data), nearlightSuccess);
+    }
+  });
+  group.run([](int rank, nearlightComm_t comm) {
+    ASSERT_EQ(nearlightCommReset(comm, 0), nearlightSuccess) << nearlightGetLastError();
+    std::vector<float> data(2, 1.0f);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(sum(comm, data), nearlightSuccess);
+    const nearlightCounters_t counters = counters_of(comm);
+    EXPECT_EQ(counters.all_reduces, 7u);
+    EXPECT_EQ(counters.bytes, 7 * 8u);
+    EXPECT_EQ(counters.failures, rank != 2 ? 1u : 0u);
+    if (rank == 2) return;
+    const int members[] = {0, 1};
+    nearlightComm_t smaller = nullptr;
+    ASSERT_EQ(nearlightCommShrink(comm, members, 2, 0, &smaller), nearlightSuccess)
+        << nearlightGetLastError();
+    EXPECT_EQ(counters_of(smaller).all_reduces, 0u);
+    EXPECT_EQ(sum(smaller, data), nearlightSuccess);
+    EXPECT_EQ(counters_of(smaller).all_reduces, 1u);
+    EXPECT_EQ(counters_of(smaller).failures, 0u);
+    EXPECT_EQ(counters_of(comm).all_reduces, 7u);
+    EXPECT_EQ(nearlightCommDestroy(smaller), nearlightSuccess);
+  });
+}
+
 // Never less than before, while calls run; what was counted and what was moved fit each other in the end.
 TEST(Counters, AreReadWhileCallsRun) {
   constexpr int kCalls = 3000;

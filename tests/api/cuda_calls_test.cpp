@@ -5,11 +5,10 @@
 
 #include "api/handles.hpp"
 #include "base/fault_point.hpp"
-#include "bootstrap/in_process.hpp"
-#include "runtime/cuda_communicator.hpp"
 #include "tests/api/allocations.hpp"
 #include "tests/api/api_support.hpp"
 #include "tests/api/fake_cuda.hpp"
+#include "tests/api/fake_group.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -17,68 +16,14 @@ namespace {
 using Made = std::map<std::string, int>;
 constexpr std::size_t kCount = 100;
 
-class FakeHeap final : public memory::Heap {
- public:
-  FakeHeap(int rank, int nranks, std::size_t bytes) : memory_(static_cast<std::size_t>(nranks) * bytes) {
-    view_ = {memory_.data(), bytes, bytes, rank, nranks};
-  }
-  const memory::HeapView& view() const override { return view_; }
-  const char* kind() const override { return "fake"; }
-
- private:
-  std::vector<char> memory_;
-  memory::HeapView view_;
-};
-
-using Created = Result<std::unique_ptr<runtime::Communicator>>;
-
-// Rank r on device r.
 std::vector<Created> create_pair(bool check, const fault_points::Hook& on_rank_1 = {}) {
-  auto exchanges = bootstrap::make_in_process_group(2);
-  std::vector<Created> created;
-  for (int rank = 0; rank < 2; ++rank) created.emplace_back(Status(Code::internal_error, "not run"));
-  const auto make_heap = [](void*, Exchange& exchange, int, std::size_t bytes,
-                            Deadline) -> Result<std::unique_ptr<memory::Heap>> {
-    return std::unique_ptr<memory::Heap>(
-        std::make_unique<FakeHeap>(exchange.rank(), exchange.nranks(), bytes));
-  };
-  runtime::Options options;
-  options.check = check;
-  options.regions = 1;
-  options.slots = 512;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto i = static_cast<std::size_t>(rank);
-      const fault_points::Planted planted(
-          rank == 1 && on_rank_1 ? on_rank_1 : [](const fault_points::Point&) { return Status(); });
-      created[i] = runtime::CudaCommunicator::create(std::move(exchanges[i]), rank, false, make_heap, nullptr,
-                                                     options);
-      // When putting it back is what fails there is nobody to tell.
-      if (fake_cuda::failed_call() != "cudaSetDevice") {
-        EXPECT_EQ(fake_cuda::current_device(), 0) << "the thread's device was not put back";
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return created;
+  FakePair pair;
+  pair.options.check = check;
+  pair.options.regions = 1;
+  pair.options.slots = 512;
+  pair.on_rank_1 = on_rank_1;
+  return test::create_pair(pair);
 }
-
-// A device's memory.
-class Memory {
- public:
-  explicit Memory(int device) {
-    EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
-    EXPECT_EQ(cudaMalloc(&memory_, kCount * sizeof(float)), cudaSuccess);
-    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
-  }
-  Memory(const Memory&) = delete;
-  ~Memory() { static_cast<void>(cudaFree(memory_)); }
-  void* get() const { return memory_; }
-
- private:
-  void* memory_ = nullptr;
-};
 
 class CudaCalls : public testing::Test {
  protected:
@@ -101,7 +46,8 @@ class CudaCalls : public testing::Test {
   }
 
   nearlightComm_t comms_[2] = {};
-  const Memory send_{0}, recv_{0}, foreign_{1};
+  const FakeMemory send_{0, kCount * sizeof(float)}, recv_{0, kCount * sizeof(float)},
+      foreign_{1, kCount * sizeof(float)};
   fake_cuda::Stream stream_{0, 0}, foreign_stream_{1, 0};
 };
 
@@ -220,6 +166,108 @@ TEST_F(CudaCalls, ARefusedLaunchFailsTheCommunicator) {
   EXPECT_EQ(fake_cuda::calls()["launch"], 0);
 }
 
+// GPU ranks of one process: whoever comes second finds the difference, and both are told.
+TEST_F(CudaCalls, CallsThatDifferAreToldToBothRanks) {
+  make(true);
+  const Memory mine{1};
+  const auto second = [&](std::size_t count, nearlightRedOp_t op) {
+    return nearlightAllReduce(foreign_.get(), mine.get(), count, nearlightFloat32, op, comms_[1],
+                              foreign_stream_.handle());
+  };
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << nearlightGetLastError();
+    ASSERT_EQ(second(kCount, nearlightSum), nearlightSuccess) << nearlightGetLastError();
+  }
+  ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+  fake_cuda::reset_calls();
+  expect_error(second(kCount, nearlightMax), nearlightInvalidUsage,
+               {"call 3", "op is sum on rank 0, max on rank 1"});
+  EXPECT_EQ(fake_cuda::calls()["launch"], 0);
+  // The first one's kernel waits: it is ended.
+  expect_error(call(send_.get(), recv_.get(), stream_.handle()), nearlightInvalidUsage,
+               {"op is sum on rank 0"});
+  // After a reset they begin anew.
+  std::thread other([this] { EXPECT_EQ(nearlightCommReset(comms_[1], 0), nearlightSuccess); });
+  EXPECT_EQ(nearlightCommReset(comms_[0], 0), nearlightSuccess) << nearlightGetLastError();
+  other.join();
+  EXPECT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << nearlightGetLastError();
+  EXPECT_EQ(nearlightBarrier(comms_[0], stream_.handle()), nearlightSuccess);
+  EXPECT_EQ(second(kCount, nearlightSum), nearlightSuccess) << nearlightGetLastError();
+  expect_error(second(kCount, nearlightSum), nearlightInvalidUsage,
+               {"call 1", "barrier on rank 0", "all_reduce on rank 1"});
+}
+
+TEST_F(CudaCalls, PathsThatDifferAreTold) {
+  make(true);
+  EXPECT_EQ(nearlightCommSetPath(comms_[0], "simple"), nearlightSuccess);
+  ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+  expect_error(nearlightAllReduce(foreign_.get(), foreign_.get(), kCount, nearlightFloat32, nearlightSum,
+                                  comms_[1], foreign_stream_.handle()),
+               nearlightInvalidUsage, {"the forced path is simple on rank 0, not set on rank 1"});
+}
+
+// Calls of one rank on two streams: while the first still runs the second is put behind it, and that is told.
+TEST_F(CudaCalls, AnotherStreamIsPutBehindTheFirstAndTold) {
+  for (const bool busy : {false, true}) {
+    make(true);
+    stream_.busy = busy;
+    fake_cuda::Stream other{0, 0};
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+    fake_cuda::reset_calls();
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+    EXPECT_EQ(fake_cuda::calls()["cudaStreamWaitEvent"], 0);  // the stream has the order
+    testing::internal::CaptureStderr();
+    ASSERT_EQ(call(send_.get(), recv_.get(), other.handle()), nearlightSuccess) << nearlightGetLastError();
+    ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << nearlightGetLastError();
+    const std::string told = testing::internal::GetCapturedStderr();
+    char handles[2][32];
+    std::snprintf(handles[0], sizeof handles[0], "%p", static_cast<void*>(stream_.handle()));
+    std::snprintf(handles[1], sizeof handles[1], "%p", static_cast<void*>(other.handle()));
+    for (const char* const handle : handles) EXPECT_EQ(told.find(handle) != std::string::npos, busy) << told;
+    EXPECT_EQ(fake_cuda::calls()["cudaStreamWaitEvent"], busy ? 1 : 0);
+    for (nearlightComm_t& comm : comms_) {
+      EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+      comm = nullptr;
+    }
+    stream_.busy = false;
+  }
+}
+
+// What a reset asks of CUDA may fail at every call: the rank and the other one know, and the next reset
+// works.
+TEST_F(CudaCalls, AResetThatCudaRefusesIsAnErrorAndTheNextOneWorks) {
+  make(false);
+  ASSERT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess);
+  ASSERT_EQ(nearlightCommAbort(comms_[0]), nearlightSuccess);
+  const auto reset_both = [this] {
+    std::array<nearlightResult_t, 2> results{};
+    std::thread other([&] { results[1] = nearlightCommReset(comms_[1], 60'000); });
+    results[0] = nearlightCommReset(comms_[0], 60'000);
+    other.join();
+    return results;
+  };
+  int failures = 0;
+  for (int n = 0; n < 200; ++n) {
+    fake_cuda::fail_call(n);
+    const auto results = reset_both();
+    const std::string failed = fake_cuda::failed_call();
+    fake_cuda::fail_call(-1);
+    if (failed.empty()) break;
+    if (results[0] == nearlightSuccess && results[1] == nearlightSuccess) {
+      EXPECT_EQ(failed, "cudaSetDevice") << "ignored";  // putting it back has nobody to tell
+      continue;
+    }
+    ++failures;
+    // One cannot even begin, or both know.
+    EXPECT_TRUE(results[0] != nearlightSuccess || failed == "cudaGetDevice" || failed == "cudaSetDevice");
+    const auto again = reset_both();
+    EXPECT_EQ(again[0], nearlightSuccess) << "after " << failed << ": " << nearlightGetLastError();
+    EXPECT_EQ(again[1], nearlightSuccess) << "after " << failed;
+    EXPECT_EQ(call(send_.get(), recv_.get(), stream_.handle()), nearlightSuccess) << nearlightGetLastError();
+  }
+  EXPECT_GT(failures, 10);
+}
+
 // Whichever call of CUDA's fails while the stream captures: the code, its name, nothing launched twice, and
 // the next call works.
 TEST_F(CudaCalls, ARefusalOfCudaIsAnErrorAndTheNextCallWorks) {
@@ -301,7 +349,7 @@ TEST(CudaCreation, EachFaultPointFailsBothRanksAndLeavesNothing) {
     const auto again = create_pair(false);
     EXPECT_TRUE(again[0].ok() && again[1].ok()) << "after " << point->name;
   }
-  EXPECT_EQ(points, 5);
+  EXPECT_EQ(points, 6);
 }
 
 }  // namespace

@@ -6,6 +6,11 @@
 
 #include "algorithm/cuda/all_reduce.hpp"
 #include "algorithm/cuda/barrier.hpp"
+#include "algorithm/cuda/clock.hpp"
+#include "algorithm/cuda/full_stop.hpp"
+#include "base/fault_point.hpp"
+#include "probe/line_test.hpp"
+#include "runtime/calibration.hpp"
 
 namespace nearlight::test::fake_cuda {
 
@@ -125,6 +130,7 @@ cudaError_t cudaGetDeviceCount(int* count_out) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of_device) {
   *properties = {};
   properties->multiProcessorCount = 8;
+  properties->major = 9;
   properties->uuid.bytes[0] = static_cast<char>(of_device);
   return count("cudaGetDeviceProperties");
 }
@@ -173,6 +179,31 @@ cudaError_t cudaMemset2D(void* to, std::size_t pitch, int value, std::size_t wid
   return error;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return count("cudaStreamSynchronize"); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned int) {
+  const std::lock_guard lock(state().mutex);
+  if (const cudaError_t error = count(state(), "cudaEventCreateWithFlags"); error != cudaSuccess)
+    return error;
+  *out = reinterpret_cast<cudaEvent_t>(new bool(false));
+  ++state().objects;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(state().mutex);
+  delete reinterpret_cast<bool*>(event);
+  --state().objects;
+  return count(state(), "cudaEventDestroy");
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  *reinterpret_cast<bool*>(event) = !is_default(stream) && of(stream)->busy;
+  return count("cudaEventRecord");
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const cudaError_t error = count("cudaEventQuery");
+  return error == cudaSuccess && *reinterpret_cast<bool*>(event) ? cudaErrorNotReady : error;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int) {
+  return count("cudaStreamWaitEvent");
+}
 cudaError_t cudaDeviceSynchronize() { return count("cudaDeviceSynchronize"); }
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
   // As CUDA does: the question spoils a capture.
@@ -239,13 +270,13 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t, cudaUserObject_t object, unsi
 
 namespace nearlight::algorithm::cuda {
 
-Status launch(const AllReduceArgs& args, const LaunchShape&, cudaStream_t) {
-  last_launch = {args.op, args.factor};
+Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t) {
+  last_launch = {args.op, args.factor, shape.grid};
   if (count("launch") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch: planted error");
 }
-Status launch_alone(const AllReduceArgs& args, DataType, cudaStream_t) {
-  last_launch = {args.op, args.factor};
+Status launch_alone(const AllReduceArgs& args, DataType, std::uint32_t max_ctas, cudaStream_t) {
+  last_launch = {args.op, args.factor, max_ctas};
   if (count("launch_alone") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch_alone: planted error");
 }
@@ -257,9 +288,54 @@ Status preload_barrier() {
   if (count("preload_barrier") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_barrier: planted error");
 }
+Status launch_full_stop(cudaStream_t) {
+  if (count("launch_full_stop") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch_full_stop: planted error");
+}
+Status preload_full_stop() {
+  if (count("preload_full_stop") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_full_stop: planted error");
+}
 Status preload() {
   if (count("preload") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload: planted error");
 }
 
+Status preload_clock() {
+  if (count("preload_clock") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_clock: planted error");
+}
+Status launch_clock(std::uint64_t* to, cudaStream_t) {
+  if (count("launch_clock") != cudaSuccess) return failure(Code::cuda_error, "launch_clock: planted error");
+  static std::uint64_t time_ns = 0;
+  *to = ++time_ns;
+  return {};
+}
+Status preload_traced() {
+  if (count("preload_traced") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_traced: planted error");
+}
+
 }  // namespace nearlight::algorithm::cuda
+
+// Between the devices lies nothing of which lines would be tested.
+namespace nearlight::probe {
+
+PathFacts path_facts(int, const char (&)[16]) { return {}; }
+Status load_line_test() { return failure(Code::internal_error, "not to be called"); }
+Result<LineTestResult> run_line_test(const LineTest&) {
+  return failure(Code::internal_error, "not to be called");
+}
+
+}  // namespace nearlight::probe
+
+namespace nearlight::runtime {
+
+// There is no time to measure.
+Result<route::Placement> calibrate(Exchange& exchange, int, const algorithm::cuda::AllReduceArgs&,
+                                   std::uint32_t, Deadline deadline) {
+  NL_TRY(agree(exchange, fault_points::pass(fault_points::kCudaCalibrate), deadline));
+  return route::Placement("no GPU");
+}
+
+}  // namespace nearlight::runtime

@@ -15,10 +15,12 @@ namespace nearlight::test::fake_cuda {
 
 inline constexpr int kDevices = 2;
 
-// A stream of `device`; non-zero `capture` is the id of the capture it is in.
+// A stream of `device`; non-zero `capture` is the id of the capture it is in. `busy`: what is enqueued does
+// not end.
 struct Stream {
   int device = 0;
   unsigned long long capture = 0;
+  bool busy = false;
   cudaStream_t handle() { return reinterpret_cast<cudaStream_t>(this); }
 };
 
@@ -39,6 +41,7 @@ int current_device();
 struct Launch {
   ReduceOp op;
   std::uint64_t factor;  // bits
+  std::uint32_t grid;    // of one rank alone: the limit that was given
 };
 Launch launched();
 

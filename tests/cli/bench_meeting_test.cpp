@@ -75,6 +75,22 @@ TEST(Meeting, AFailureReachesThoseWhoWait) {
             "");
 }
 
+TEST(Meeting, SpreadIsHowFarTheRanksLieApart) {
+  EXPECT_EQ(run_ranks(Kind::processes, 3,
+                      [](Exchange& exchange, Problems& problems) {
+                        auto meeting = Meeting::create(exchange, 2, kPatience);
+                        if (!meeting.ok()) return problems.add("%s", meeting.status().to_string().c_str());
+                        (*meeting)->mine()[0] = exchange.rank() == 1 ? 10 : 30 + exchange.rank();
+                        (*meeting)->mine()[1] = -5;
+                        double apart[2] = {};
+                        const Status status = (*meeting)->spread(apart);
+                        if (!status.ok()) return problems.add("%s", status.to_string().c_str());
+                        if (apart[0] != 22 || apart[1] != 0) problems.add("%g, %g", apart[0], apart[1]);
+                        test::meet(exchange, problems);
+                      }),
+            "");
+}
+
 TEST(Meeting, AMissingRankEndsTheWaitAtTheLimit) {
   EXPECT_EQ(run_ranks(Kind::threads, 2,
                       [](Exchange& exchange, Problems& problems) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "cli/bench/present.hpp"
 #include "cli/bench/run_host.hpp"
 #include "cli/exit_code.hpp"
@@ -88,6 +90,35 @@ TEST(PercentileTable, DashWithoutEnoughSamples) {
   const std::string text = percentile_table(rows);
   EXPECT_THAT(text, HasSubstr("         128  nearlight      1.600     1.600     1.600     1.600         -    "
                               " 1.600       100       2.00"));
+}
+
+TEST(PercentileTable, SkewStandsUnderItsName) {
+  Measured entry = measured(32, false, 1.6);
+  entry.skew.add_us(250.5);
+  entry.cpu_us = 0.25;
+  entry.scratch = 512;
+  const std::string text = percentile_table(rows_of({entry}, setting(), cli::Mode::graph));
+  EXPECT_THAT(text, HasSubstr("  ratio_limit        cpu       skew    scratch\n"));
+  EXPECT_THAT(text, HasSubstr("                               (us)       (us)        (B)\n"));
+  EXPECT_THAT(text, HasSubstr("      0.250    250.500        512\n"));
+}
+
+TEST(Peers, SettingsAreToldAndKept) {
+  Setting with = setting();
+  EXPECT_EQ(peer_settings(with), "");
+  with.peers = {{"nccl_sym", "NCCL 2.28.9, symmetric windows"}, {"nvshmem", "not measured"}};
+  ASSERT_EQ(setenv("NCCL_NVLS_ENABLE", "0", 1), 0);
+  const std::string text = peer_settings(with);
+  EXPECT_THAT(text, HasSubstr("# nccl_sym: NCCL 2.28.9, symmetric windows\n"));
+  EXPECT_THAT(text, HasSubstr("# environment:"));
+  EXPECT_THAT(text, HasSubstr(" NCCL_NVLS_ENABLE=0"));
+  Measured peer = measured(32, false, 1.6);
+  peer.impl = "nccl_sym";
+  const cli::ResultFile file = file_of({}, with, rows_of({peer}, with, cli::Mode::graph));
+  // Of those that have rows.
+  EXPECT_THAT(file.peers, testing::ElementsAre(testing::Pair("nccl_sym", "NCCL 2.28.9, symmetric windows")));
+  EXPECT_EQ(file.env.at("NCCL_NVLS_ENABLE"), "0");
+  unsetenv("NCCL_NVLS_ENABLE");
 }
 
 TEST(OffsetTable, BestMedianAndWorst) {

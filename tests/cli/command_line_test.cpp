@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "cli/bench/limits.hpp"
+#include "cli/bench/run_cuda.hpp"
+#include "cli/peers/process_launch.hpp"
 #include "runtime/checks.hpp"
 
 namespace nearlight::cli {
@@ -109,7 +111,7 @@ TEST(CommandLine, WhatIsForcedIsEveryCombination) {
 
 // Every name there is can be asked for.
 TEST(CommandLine, TakesEveryAlgorithmAndProtocol) {
-  for (const auto algorithm : algorithm::kAlgorithms) {
+  for (const auto algorithm : algorithm::kAlgorithmsAndNccl) {
     EXPECT_THAT(bench_options(std::string("--algorithm ") + algorithm::name_of(algorithm)).algorithms,
                 ElementsAre(algorithm));
     EXPECT_THAT(bench::algorithm_names(), HasSubstr(algorithm::name_of(algorithm)));
@@ -118,6 +120,27 @@ TEST(CommandLine, TakesEveryAlgorithmAndProtocol) {
     EXPECT_THAT(bench_options(std::string("--protocol ") + algorithm::name_of(protocol)).protocols,
                 ElementsAre(protocol));
   }
+}
+
+TEST(CommandLine, JobsSkewAndPeersInProcesses) {
+  EXPECT_EQ(bench_options("").jobs, 1);
+  EXPECT_EQ(bench_options("--jobs 2").jobs, 2);
+  EXPECT_EQ(plan_of(bench_options("--skew 250"), bench::Backend::cuda).late, std::chrono::microseconds(250));
+  EXPECT_FALSE(peers::needs_processes(bench_options("--against nccl,nccl_sym")));
+  EXPECT_TRUE(peers::needs_processes(bench_options("--against nccl,torch_symm_mem -d bfloat16")));
+  EXPECT_TRUE(peers::needs_processes(bench_options("--against nvshmem -d half -o max")));
+  EXPECT_TRUE(plan_of(bench_options("--against nvshmem"), bench::Backend::cuda).in_place);
+  EXPECT_FALSE(plan_of(bench_options("--against torch_symm_mem"), bench::Backend::cuda).in_place);
+}
+
+TEST(CommandLine, PyTorchTakesWholeParts) {
+  EXPECT_EQ(
+      bench::cuda_job(bench_options("--against torch_symm_mem -b 32 -e 1K"), {0, 1}, false).status().code(),
+      Code::ok);
+  const auto job = bench::cuda_job(bench_options("--against torch_symm_mem -b 16 -e 1K"), {0, 1}, false);
+  EXPECT_EQ(job.status().code(), Code::invalid_argument);
+  EXPECT_THAT(job.status().text(), HasSubstr("16 bytes"));
+  EXPECT_THAT(job.status().text(), HasSubstr("multiples of 32"));
 }
 
 TEST(CommandLine, ScratchIsTheSamePayloadForEveryProtocol) {
@@ -196,6 +219,18 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"bench all_reduce --scratch 4K,1000", {"--scratch", "1000"}},
         Refusal{"bench all_reduce --scratch 16M", {"--scratch", "16M"}},
         Refusal{"bench all_reduce --scratch 4K --offsets 2 --mode kernel", {"--scratch", "--offsets"}},
+        Refusal{"bench all_reduce --jobs 0", {"--jobs"}}, Refusal{"bench all_reduce --jobs 3", {"--jobs"}},
+        Refusal{"bench all_reduce --jobs 2 --against nccl", {"--jobs", "--against"}},
+        Refusal{"bench all_reduce --jobs 2 --mode kernel", {"--jobs", "--mode graph"}},
+        Refusal{"bench all_reduce --jobs 2 --mode eager", {"--jobs", "--mode graph"}},
+        Refusal{"bench all_reduce --skew -1", {"--skew"}},
+        Refusal{"bench all_reduce --skew 1000001", {"--skew", "1000000"}},
+        Refusal{"bench all_reduce --against torch_symm_mem -o max", {"-o", "torch_symm_mem"}},
+        Refusal{"bench all_reduce --against torch_symm_mem -d half", {"-d half", "torch_symm_mem"}},
+        Refusal{"bench all_reduce --against nvshmem -o avg", {"-o avg", "nvshmem"}},
+        Refusal{"bench all_reduce --against nvshmem -d fp8_e4m3", {"-d fp8_e4m3", "nvshmem"}},
+        Refusal{"bench all_reduce --against nvshmem --backend host", {"--against", "host"}},
+        Refusal{"bench all_reduce --against openmpi,nvshmem", {"--against", "openmpi"}},
         Refusal{"bench all_reduce -c 0 --compare x", {"-c", "--compare"}}, Refusal{"compare a.json", {"new"}},
         Refusal{"bench all_reduce --ranks 9", {"--ranks"}},
         Refusal{"bench all_reduce --ranks 2 -g 2", {"--ranks", "-g"}},

@@ -60,6 +60,7 @@ TEST(Compare, RowsBelongTogetherByEveryPartOfTheirKind) {
       [](ResultRow& row) { row.impl = "nccl"; },
       [](ResultRow& row) { row.forced = "protocol=ll"; },
       [](ResultRow& row) { row.scratch = 512; },
+      [](ResultRow& row) { row.jobs = 2; },
   };
   for (const auto& change : kOthers) {
     ResultFile other = file_of(100, 0);
@@ -119,6 +120,8 @@ TEST(Compare, TableHasOldNewChangeLimitAndVerdict) {
   EXPECT_THAT(text,
               HasSubstr("        4096  nearlight           all_reduce      bf16 sum     2 graph       2.000 "
                         "    2.500     +25.0      5.0  slower (protocol=ll) (scratch 512)\n"));
+  after.rows[0].jobs = before.rows[0].jobs = 2;
+  EXPECT_THAT(comparison_table(compare(before, after).value()), HasSubstr("(scratch 512) (2 jobs)\n"));
   EXPECT_THAT(text, HasSubstr("# Slower: 1, faster: 0, same: 0, wrong: 0, in one file only: 0\n"));
 }
 

@@ -66,7 +66,7 @@ TEST(Bench, PercentilesWithoutEnoughSamplesHaveADash) {
       run_program("bench all_reduce --backend host --ranks 2 -b 64 -e 64 -n 50 --percentiles --in-place 0");
   ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err;
   const auto lines = lines_of(ran.out);
-  EXPECT_EQ(shape_of(lines.back()), " 9 nearlight 9 9 9 9 - 9 9 9 9 9");  // CPU time last
+  EXPECT_EQ(shape_of(lines.back()), " 9 nearlight 9 9 9 9 - 9 9 9 9 9 9");  // CPU time and skew last
   EXPECT_THAT(ran.out, Not(HasSubstr("in-place")));
 }
 
@@ -141,6 +141,36 @@ TEST(Bench, RunsWithEachScratch) {
   EXPECT_THAT(ran.out, HasSubstr("# nearlight, scratch 512\n"));
   EXPECT_THAT(ran.out, HasSubstr("# nearlight, scratch 16384\n"));
   EXPECT_THAT(lines_of(ran.out).back(), testing::EndsWith("      16384"));
+}
+
+TEST(Bench, TwoJobsAtATime) {
+  for (const auto& row : rows_of_run("--ranks 2 -b 8 -e 4K -f 512 --jobs 2")) {
+    EXPECT_EQ(row.jobs, 2);
+    EXPECT_EQ(row.wrong, 0u);
+  }
+  for (const auto& row : rows_of_run("--ranks 2 -b 8 -e 8")) EXPECT_EQ(row.jobs, 1);
+}
+
+TEST(Bench, SkewIsToldBesideTheTimes) {
+  std::vector<cli::ResultRow> rows;
+  // Where the ranks have no processor each, the first one may come later still.
+  for (int again = 0; again < 5 && (rows.empty() || rows[0].skew_us.value_or(0) < 900); ++again) {
+    rows = rows_of_run("--ranks 2 -b 8 -e 8 --skew 1000");
+    ASSERT_EQ(rows.size(), 1u);
+  }
+  EXPECT_GE(rows[0].skew_us.value_or(0), 900);
+  EXPECT_LT(rows[0].min_us, 500);
+  const Ran ran = run_program("bench all_reduce --backend host --ranks 2 -b 8 -e 8 -n 20 --skew 50");
+  EXPECT_THAT(ran.out, HasSubstr("# rank 1 comes 50 us late to every start (--skew)\n"));
+}
+
+TEST(Bench, PeersThatNeedAGpuSaySo) {
+  for (const std::string peer : {"nvshmem", "torch_symm_mem", "nccl_sym"}) {
+    const Ran ran = run_program("bench all_reduce --against " + peer, 60, "CUDA_VISIBLE_DEVICES=");
+    EXPECT_EQ(ran.exit_code, cli::kExitUnfit) << peer;
+    EXPECT_THAT(ran.err, HasSubstr("--against")) << peer;
+    EXPECT_THAT(ran.err, HasSubstr("GPU")) << peer;
+  }
 }
 
 TEST(Bench, AResultFileThatCannotBeWrittenIsAnError) {

@@ -97,6 +97,32 @@ TEST(Trace, OfBenchBetweenProcesses) {
   EXPECT_EQ(ranks % 3, 0u);
 }
 
+// Whatever the path, each step of each AllReduce has its time.
+TEST(Trace, OfEveryPathHasAllSteps) {
+  const std::string path = temporary_path("paths.json"), results = temporary_path("paths-results.json");
+  for (const std::string forced : {"ll", "simple", "sentinel", "ll128", "two_shot", "two_shot_atomic"}) {
+    const Ran ran = run_program("trace -o '" + path +
+                                "' -- env NEARLIGHT_DETERMINISTIC=0 NEARLIGHT_FORCE_PATH=" + forced +
+                                " '" NEARLIGHT_PROGRAM
+                                "' bench all_reduce --backend host --ranks 3 -b 8K -e 8K -n 20 -c 0 "
+                                "--in-place 0 --json '" +
+                                results + "'");
+    ASSERT_EQ(ran.exit_code, cli::kExitOk) << forced << ": " << ran.err << ran.out;
+    const json trace = read_json(path);
+    unlink(path.c_str());
+    unlink(results.c_str());
+    std::size_t all_reduces = 0;
+    for (const json& rank : trace.at("nearlight")) {
+      for (const json& row : rank.at("epochs")) {
+        if (row[2] != 1) continue;  // a barrier
+        ++all_reduces;
+        for (std::size_t i = 3; i < 8; ++i) EXPECT_GT(row[i].get<std::uint64_t>(), 0u) << forced << row;
+      }
+    }
+    EXPECT_GE(all_reduces, 60u) << forced;
+  }
+}
+
 TEST(Trace, TheProgramsStatusIsTheStatus) {
   EXPECT_EQ(run_program("trace -- sh -c 'exit 7'").exit_code, 7);
   const Ran nothing = run_program("trace -- true");

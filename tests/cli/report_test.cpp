@@ -141,7 +141,10 @@ TEST(Report, RowsOfOneKindShareALineAndTheirMedianStands) {
                test::sample_row(file.floors, "nearlight", 2.0)};
   file.rows.push_back(file.rows[0]);
   file.rows.back().scratch = 512;
+  file.rows.push_back(file.rows[0]);
+  file.rows.back().jobs = 2;
   const std::string page = html_of({{"one.json", file}});
+  EXPECT_THAT(page, HasSubstr("<title>nearlight, 2 jobs, 4 KiB: 1 us</title>"));
   EXPECT_THAT(page, HasSubstr("<title>nearlight, 4 KiB: 2 us</title>"));
   EXPECT_THAT(page, HasSubstr("nearlight (median of 3)"));
   EXPECT_THAT(page, HasSubstr("<title>nearlight, scratch 512, 4 KiB: 1 us</title>"));

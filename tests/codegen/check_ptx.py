@@ -32,6 +32,10 @@ SENTINEL_REGISTERS = {
     ("sentinel", 2, -1): 64, ("sentinel", 4, -1): 64, ("sentinel", 8, -1): 64,
     ("sentinel", 2, 0): 128, ("sentinel", 4, 0): 128, ("sentinel", 8, 0): 128,
 }
+# LL128 of integers, whose few CTAs have an SM each; what adds to sums, which serves any number of ranks: two fit an SM with
+# 256 threads.
+LL128_REGISTERS = {("ll128", 2, 0): 64, ("ll128", 4, 0): 96, ("ll128", 8, 0): 96}
+SUMS_REGISTERS = {("sums", 8, 0): 96}
 ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that does not
 SLOW_SPILL_BYTES = 64   # kernels that only measure or take their operator at run time; the others never spill
 STACK_BYTES = 128       # what the cold functions out of line are called with
@@ -41,6 +45,8 @@ FLAG_STORE, FLAG_LOAD = "st.release.sys.global.u32", "ld.acquire.sys.global.u32"
 CELL_STORE, CELL_LOAD = "st.global.v2.u64", "ld.global.v2.u64"
 PACKET_STORE, PACKET_LOAD = "st.relaxed.sys.global.v2.u64", "ld.relaxed.sys.global.v2.u64"
 ABORT_LOAD = "ld.relaxed.sys.global.u32"
+LINE_ADDS = {"f32": "red.relaxed.sys.global.add.v4.f32", "f16": "red.relaxed.sys.global.add.noftz.v4.f16x2",
+             "bf16": "red.relaxed.sys.global.add.noftz.v4.bf16x2"}
 
 # ---- reading ------------------------------------------------------------------------------------------
 
@@ -50,19 +56,23 @@ SENTINEL_NAME = re.compile(r"all_reduce_sentinelI(?P<type>f|NS_4Bf16E|NS_3F16E)L
                            r"Li(?P<held>n?\d)E(?:LNS1_7VariantE(?P<variant>\d)E)?")
 # No packets held, like the kernel of any message.
 TWO_SHOT_NAME = re.compile(r"all_reduce_two_shotI(?P<type>f|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E")
+LL128_NAME = re.compile(r"all_reduce_ll128I(?P<type>i)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E")
+SUMS_NAME = re.compile(r"all_reduce_two_shot_atomicI(?P<type>f|NS\w*_4Bf16E|NS\w*_3F16E)E")
 # Those that take their operator at run time.
 ANY_NAME = re.compile(r"all_reduce_(?:two_shot_)?anyI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)E")
 TYPES = {"f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
-PROTOCOLS = ["ll", "simple", "sentinel"]
+PROTOCOLS = ["ll", "simple", "sentinel", "ll128"]
 VARIANTS = ["once", "loop", "delayed", "traced"]
 
 
 class Kernel:
     def __init__(self, match, body):
         given = match.groupdict()
-        self.type, self.op = TYPES.get(given["type"], given["type"]), OPS.get(given.get("op"), "any")
-        self.ranks, self.protocol = int(given["ranks"]), PROTOCOLS[int(given.get("protocol") or 2)]
+        self.type, self.op = TYPES.get(re.sub(r"^NS\w*?_(?=\d)", "NS_", given["type"]), given["type"]), OPS.get(given.get("op"), "any")
+        self.ranks, self.protocol = int(given.get("ranks") or 8), PROTOCOLS[int(given.get("protocol") or 2)]
+        if match.re in (LL128_NAME, SUMS_NAME):
+            self.protocol = "ll128" if match.re is LL128_NAME else "sums"
         self.held = int((given.get("held") or "").replace("n", "-") or (1 if self.protocol == "ll" else 0))
         self.variant = VARIANTS[int(given.get("variant") or 0)]
         self.one_round = given.get("one_round") == "1" or (self.protocol == "sentinel" and self.held > 0)
@@ -105,7 +115,8 @@ def read(ptx, report):
     """The kernels by mangled name, the functions out of line; ptxas's report filled in."""
     kernels = {}
     for name, body in blocks(ptx, r"\.entry"):
-        match = NAME.search(name) or SENTINEL_NAME.search(name) or TWO_SHOT_NAME.search(name) or ANY_NAME.search(name)
+        names = (NAME, SENTINEL_NAME, TWO_SHOT_NAME, LL128_NAME, SUMS_NAME, ANY_NAME)
+        match = next(filter(None, (one.search(name) for one in names)), None)
         if match:
             kernels[name] = Kernel(match, body)
     functions = dict(blocks(ptx, r"\.func"))
@@ -147,8 +158,8 @@ def rule_order(kernel):
 
 def rule_fence(kernel):
     """No fence on the path that every call takes; it belongs in the function for the wrap of the epoch."""
-    if kernel.variant != "once" or (kernel.protocol == "sentinel" and not kernel.one_round):
-        return  # between the rounds of the sentinel lies one
+    if kernel.variant != "once" or (kernel.protocol == "sentinel" and not kernel.one_round) or kernel.protocol == "sums":
+        return  # between the rounds of the sentinel, and of sums, lies one
     for name in kernel.instructions(r"fence|membar"):
         yield f"{name} in the kernel's own body"
 
@@ -172,6 +183,21 @@ def rule_lines(kernel):
             yield f"{name} reaches other ranks"
     for name in kernel.instructions(r"[a-z]+\.(acquire|release|acq_rel|sc|volatile)|atom|red\b"):
         yield f"{name} in an LL kernel"
+
+
+def rule_wide(kernel):
+    """LL128 and sums: lines by 16 bytes a thread, relaxed, whole warps together; nothing acquires or releases."""
+    if kernel.protocol not in ("ll128", "sums"):
+        return
+    adds = [LINE_ADDS[kernel.type]] if kernel.protocol == "sums" else []
+    for wanted in (LINE_STORE, LINE_LOAD, "bar.warp.sync", *adds):
+        if wanted not in [name for name, _ in kernel.code]:
+            yield f"no {wanted}"
+    for name in kernel.instructions(r"(ld|st|red)\.\w+\.sys"):
+        if name not in (LINE_STORE, LINE_LOAD, ABORT_LOAD, *adds):
+            yield f"{name} reaches other ranks"
+    for name in kernel.instructions(r"(ld|st)\.(acquire|release|volatile)|atom"):
+        yield f"{name} in a kernel of wide lines"
 
 
 def rule_packets(kernel):
@@ -203,14 +229,44 @@ def rule_flags(kernel):
             yield f"{name} reaches other ranks"
 
 
+def loops(body):
+    """The statements of each loop: from a label to the last branch back to it."""
+    statements = [part.strip() for part in re.split(r"[;\n]", re.sub(r"//[^\n]*", "", body)) if part.strip()]
+    labels = {part[:-1]: at for at, part in enumerate(statements) if re.fullmatch(r"\$\w+:", part)}
+    ends = {}
+    for at, part in enumerate(statements):
+        target = re.search(r"\bbra(?:\.uni)?\s+(\$\w+)$", part)
+        if target and labels.get(target.group(1), at) < at:
+            ends[labels[target.group(1)]] = at
+    return [statements[begin:end + 1] for begin, end in ends.items()]
+
+
+def poll_loops(kernel):
+    """For each load that waits for what arrives, the smallest loop around it."""
+    load = {"sentinel": PACKET_LOAD, "simple": FLAG_LOAD}.get(kernel.protocol, LINE_LOAD)
+    around = [loop for loop in loops(kernel.body) if any(load in part for part in loop)]
+    # A loop that contains another one of them goes over rounds, or over rows of threads.
+    return [loop for loop in around
+            if not any(other is not loop and len(other) < len(loop) and all(part in loop for part in other) for other in around)]
+
+
+def rule_polls(kernel):
+    """What waits for lines, narrow or wide, sums or the sentinel's packets orders nothing; simple's flag is acquired by the poll itself."""
+    for loop in poll_loops(kernel):
+        for part in loop:
+            ordering = re.search(r"\b(?:(?:ld|st|atom|red)\.(?:acquire|release|acq_rel|sc|volatile)|fence|membar)[\w.:]*", part)
+            if ordering and not (kernel.protocol == "simple" and ordering.group() == FLAG_LOAD):
+                yield f"{ordering.group()} in a loop that waits"
+
+
 def rule_resources(kernel):
     """Registers within the tables, no spill, a small stack."""
     if kernel.registers is None:
         yield "ptxas says nothing of it"
         return
     shape = (kernel.protocol, kernel.ranks, kernel.held)
-    limit = REGISTERS.get(shape) or SENTINEL_REGISTERS.get(shape)
-    if limit is not None and kernel.protocol == "ll" and kernel.has_loop:
+    limit = next(filter(None, (table.get(shape) for table in TABLES)), None)
+    if limit is not None and (kernel.protocol == "ll" and kernel.has_loop or kernel.protocol == "ll128" and kernel.op == "any"):
         limit = ROUNDS_REGISTERS
     if kernel.variant == "once":
         if limit is None:
@@ -223,8 +279,9 @@ def rule_resources(kernel):
         yield f"{kernel.stack} bytes of stack, the limit is {STACK_BYTES}"
 
 
-RULES = {"order": rule_order, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "packets": rule_packets, "flags": rule_flags,
-         "resources": rule_resources}
+TABLES = (REGISTERS, SENTINEL_REGISTERS, LL128_REGISTERS, SUMS_REGISTERS)
+RULES = {"order": rule_order, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "wide": rule_wide,
+         "packets": rule_packets, "flags": rule_flags, "polls": rule_polls, "resources": rule_resources}
 
 
 def check(kernels):
@@ -285,8 +342,16 @@ def self_test(kernels):
         ("sum", "sentinel", 2, 2): {"fence"},
         ("sum", "sentinel", 2, 4): {"packets"},
         ("sum", "sentinel", 2, 0): set(),
+        ("sum", "ll128", 2, 0): {"wide"},
+        ("sum", "ll128", 4, 0): {"wide"},
+        ("sum", "ll128", 8, 0): {"fence"},
+        ("any", "sums", 8, 0): {"wide"},
+        ("max", "ll128", 2, 0): set(),
+        ("max", "ll128", 4, 0): {"wide", "polls"},
         ("max", "ll", 2, 1): set(),
         ("max", "simple", 2, 0): set(),
+        ("max", "ll", 4, 1): {"lines", "polls"},
+        ("max", "simple", 4, 0): {"polls", "fence"},
     }
     failures = 0
     for kernel in kernels:
@@ -321,6 +386,7 @@ def main():
     parser.add_argument("--include", action="append", default=[])
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("--ops", default="sum,max", help="the operators that the source has kernels for, or any")
+    parser.add_argument("--sums", action="store_true", help="the source has the kernels that add to sums, and no others")
     parser.add_argument("source")
     args = parser.parse_args()
     kernels, functions = read(*compile_source(args))
@@ -330,8 +396,12 @@ def main():
     # All protocols, all bounds of the number of ranks, all operators: else the names have changed and nothing is checked.
     shapes = {(k.op, k.protocol, k.ranks, k.held) for k in kernels.values() if k.variant == "once"}
     wanted = [shape for shape in REGISTERS if args.ops != "any" or (shape[1] != 4 and shape[2] <= 1)]
+    if args.ops == "any" or all(kernel.type == "i32" for kernel in kernels.values()):
+        wanted += [shape for shape in LL128_REGISTERS if args.ops != "any" or shape[1] != 4]
+    if args.sums:
+        wanted = list(SUMS_REGISTERS)
     missing = [(op, *shape) for op in args.ops.split(",") for shape in wanted if (op, *shape) not in shapes]
-    if any(kernel.type != "i32" for kernel in kernels.values()):
+    if not args.sums and any(kernel.type != "i32" for kernel in kernels.values()):
         op = args.ops.split(",")[0]
         missing += [(op, *shape) for shape in SENTINEL_REGISTERS
                     if (op != "any" or (shape[1] != 4 and shape[2] == 0)) and (op, *shape) not in shapes]
@@ -340,6 +410,10 @@ def main():
     wrong = check(kernels.values())
     for kernel, rule, what in wrong:
         print(f"{kernel}: {rule}: {what}")
+    # Where no loop is found, rule_polls has looked at nothing.
+    blind = [kernel for kernel in kernels.values() if kernel.variant == "once" and not poll_loops(kernel)]
+    for kernel in blind:
+        print(f"{kernel}: no loop that waits")
     wrong_functions = list(check_functions(functions))
     traced = [kernel.parameters for kernel in kernels.values() if kernel.variant == "traced"]
     others = [kernel.parameters for kernel in kernels.values() if kernel.variant != "traced"]
@@ -351,8 +425,8 @@ def main():
     for kernel in sorted(kernels.values(), key=str):
         if kernel.variant == "once":
             print(f"  {str(kernel):54} {kernel.registers} registers, {kernel.stack} bytes of stack")
-    print(f"{len(kernels)} kernels, {len(missing) + len(wrong) + len(wrong_functions)} violations")
-    sys.exit(1 if missing or wrong or wrong_functions else 0)
+    print(f"{len(kernels)} kernels, {len(missing) + len(wrong) + len(blind) + len(wrong_functions)} violations")
+    sys.exit(1 if missing or wrong or blind or wrong_functions else 0)
 
 
 if __name__ == "__main__":

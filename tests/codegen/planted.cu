@@ -48,6 +48,24 @@ __device__ __forceinline__ void relaxed_flag(std::uint32_t* at) {
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(a) : "l"(at) : "memory");
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at + 4), "r"(a) : "memory");
 }
+// Waits for 7: by acquiring loads beside those of the line, or with a fence in every turn.
+__device__ __forceinline__ void acquiring_poll(std::uint32_t* at) {
+  std::uint32_t a, b, c, d, flag;
+  do {
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "l"(at)
+                 : "memory");
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(flag) : "l"(at) : "memory");
+  } while (a + b + c + d + flag != 7);
+}
+__device__ __forceinline__ void fencing_poll(std::uint32_t* at) {
+  std::uint32_t flag;
+  do {
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(flag) : "l"(at) : "memory");
+    __threadfence_system();
+  } while (flag != 7);
+}
 __device__ __forceinline__ void cell(std::uint64_t* at) {
   std::uint64_t a, b;
   asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
@@ -60,6 +78,7 @@ template <class T, ReduceOp op, int kMax, Protocol protocol, int kHeld, Variant 
 __global__ void __launch_bounds__(512) all_reduce_one_shot(const __grid_constant__ AllReduceArgs args) {
   constexpr bool good = op == ReduceOp::max;
   constexpr bool ll = protocol == Protocol::ll;
+  constexpr bool polls_wrong = good && kMax == 4;
   if constexpr (!good && ll && kMax == 4 && kHeld == 1) {  // lets the next kernel in before its own wait
     let_next_in();
     wait();
@@ -68,6 +87,8 @@ __global__ void __launch_bounds__(512) all_reduce_one_shot(const __grid_constant
     wait();
     let_next_in();
   }
+  if constexpr (polls_wrong && ll) acquiring_poll(args.memory);
+  if constexpr (polls_wrong && !ll) fencing_poll(args.memory);
   if constexpr (ll) {
     if constexpr (!good && kMax == 2 && kHeld == 4) {
       narrow_line(args.memory);  // 8 bytes at a time
@@ -120,6 +141,36 @@ __global__ void __launch_bounds__(512) all_reduce_sentinel(const __grid_constant
   if constexpr (kHeld == 2 || kHeld == 0) __threadfence_system();  // right between rounds only
   if constexpr (kHeld == 4) flag(args.memory + 32);                // an acquire and a release too many
 }
+template <class T, ReduceOp op, int kMax>
+__global__ void __launch_bounds__(512) all_reduce_ll128(const __grid_constant__ AllReduceArgs args) {
+  constexpr bool good = op == ReduceOp::max;
+  wait();
+  let_next_in();
+  if constexpr (good || kMax != 2) __syncwarp();  // else each thread for itself
+  if constexpr (good || kMax != 4) {
+    line(args.memory);
+  } else {
+    narrow_line(args.memory);  // 8 bytes at a time
+  }
+  if constexpr (good && kMax == 4) acquiring_poll(args.memory);
+  if constexpr (!good && kMax == 8) __threadfence_system();
+}
+template __global__ void all_reduce_ll128<int, ReduceOp::sum, 2>(const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_ll128<int, ReduceOp::sum, 4>(const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_ll128<int, ReduceOp::sum, 8>(const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_ll128<int, ReduceOp::max, 2>(const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_ll128<int, ReduceOp::max, 4>(const __grid_constant__ AllReduceArgs);
+
+template <class T>
+__global__ void __launch_bounds__(512)
+    all_reduce_two_shot_atomic(const __grid_constant__ AllReduceArgs args) {
+  wait();
+  let_next_in();
+  __syncwarp();
+  line(args.memory);  // adds nothing
+}
+template __global__ void all_reduce_two_shot_atomic<float>(const __grid_constant__ AllReduceArgs);
+
 template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 0>(
     const __grid_constant__ AllReduceArgs);
 template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 1>(
@@ -147,6 +198,8 @@ PLANT(sum, 4, simple, 0)
 PLANT(sum, 8, simple, 0)
 PLANT(max, 2, ll, 1)
 PLANT(max, 2, simple, 0)
+PLANT(max, 4, ll, 1)
+PLANT(max, 4, simple, 0)
 
 }  // namespace cuda
 }  // namespace algorithm

@@ -108,8 +108,12 @@ constexpr std::uint64_t kCounts[] = {0,        1,
                                      1u << 21};
 constexpr std::uint64_t kTypeCounts[] = {0, 1, 2, 3, 7, 31, 33, 255, 1023, 4099, 65537, (1u << 20) + 3};
 constexpr std::size_t kBufferBytes = 8 * ((1u << 20) + 3) + 2 * kGuardBytes + 64;
-constexpr std::optional<Protocol> kProtocols[] = {Protocol::ll, Protocol::simple, Protocol::sentinel,
-                                                  std::nullopt};
+// Each that can be asked for, and none asked for.
+std::vector<std::optional<Protocol>> choices_of(const Group& group) {
+  std::vector<std::optional<Protocol>> all(group.protocols().begin(), group.protocols().end());
+  all.push_back(std::nullopt);
+  return all;
+}
 bool carried(const std::optional<Protocol>& protocol, DataType type) {
   return !protocol || algorithm::carries(*protocol, type);
 }
@@ -119,12 +123,13 @@ class AllReduceGpu : public testing::TestWithParam<Setup> {};
 TEST_P(AllReduceGpu, EveryTypeOperatorCountProtocolPlaceAndAlignment) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
+  const auto choices = choices_of(group);
   std::vector<Case> cases;
   for (const DataType type : kDataTypes) {
     for (const ReduceOp op : kReduceOps) {
       if (!algorithm::has_own_code(type, op)) continue;  // the others share theirs: see below
       for (const std::uint64_t count : kCounts) {
-        for (const auto& protocol : kProtocols) {
+        for (const auto& protocol : choices) {
           if (!carried(protocol, type)) continue;
           for (const bool aligned : {true, false}) {
             for (const InPlace in_place : {InPlace::none, InPlace::all, InPlace::by_rank}) {
@@ -154,6 +159,7 @@ TEST_P(AllReduceGpu, EveryTypeOperatorCountProtocolPlaceAndAlignment) {
 TEST_P(AllReduceGpu, AllTypesAndOperators) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
+  const auto choices = choices_of(group);
   std::vector<Case> cases;
   std::uint32_t number = static_cast<std::uint32_t>(group.nranks());
   for (const DataType type : kDataTypes) {
@@ -169,7 +175,7 @@ TEST_P(AllReduceGpu, AllTypesAndOperators) {
                        : turn / 4 % 3 == 1 ? InPlace::all
                                            : InPlace::by_rank;
         one.aligned = turn / 16 % 3 == 0;
-        one.options.protocol = kProtocols[turn / 64 % std::size(kProtocols)];
+        one.options.protocol = choices[turn / 64 % std::size(choices)];
         if (!carried(one.options.protocol, type)) one.options.protocol = Protocol::ll;
         if (turn % 2 == 1 && one.options.protocol &&
             algorithm::go_together(Algorithm::two_shot, *one.options.protocol)) {
@@ -188,6 +194,7 @@ class AllReduceProductGpu : public testing::TestWithParam<Setup> {};
 TEST_P(AllReduceProductGpu, TypesOperatorsCountsOffsetsAndPlaces) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
+  const auto choices = choices_of(group);
   const struct {
     std::optional<Offsets> offsets;
     InPlace in_place;
@@ -208,7 +215,7 @@ TEST_P(AllReduceProductGpu, TypesOperatorsCountsOffsetsAndPlaces) {
           one.aligned = false;
           one.offsets = place.offsets;
           cases.push_back(one);
-          one.options.protocol = algorithm::kProtocols[turn / 4 % std::size(algorithm::kProtocols)];
+          one.options.protocol = group.protocols()[turn / 4 % std::size(group.protocols())];
           if (turn % 2 == 1 && algorithm::go_together(Algorithm::two_shot, *one.options.protocol))
             one.options.algorithm = Algorithm::two_shot;
           if (algorithm::carries(*one.options.protocol, type)) cases.push_back(one);
@@ -222,11 +229,12 @@ TEST_P(AllReduceProductGpu, TypesOperatorsCountsOffsetsAndPlaces) {
 TEST_P(AllReduceGpu, EveryGridAndBlockSize) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
+  const auto choices = choices_of(group);
   // A very large message takes all regions.
   const std::uint32_t regions =
       group[0].comm->explain_all_reduce(std::size_t{1} << 40, DataType::f32, ReduceOp::sum).grid;
   std::vector<Case> cases;
-  for (const Protocol protocol : algorithm::kProtocols) {
+  for (const Protocol protocol : group.protocols()) {
     for (const std::uint32_t grid : {1u, 2u, 3u, regions}) {
       for (const std::uint32_t threads : {32u, 96u, 256u, 512u}) {
         for (const std::uint64_t count : {5u, 1000u, 30011u}) {
@@ -251,11 +259,12 @@ TEST_P(AllReduceGpu, EveryGridAndBlockSize) {
 TEST_P(AllReduceGpu, RanksOfDifferentAlignment) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
+  const auto choices = choices_of(group);
   std::uint64_t calls = 0;
-  for (const std::optional<Protocol>& protocol : kProtocols) {
+  for (const std::optional<Protocol>& protocol : choices) {
     for (const std::uint64_t count :
          {4484u, 4608u, 8196u, 12292u, 20480u, 65540u, (3u << 18) + 128, 1u << 20}) {
-      for (const Algorithm algorithm : algorithm::kAlgorithms) {
+      for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
         if (protocol && !algorithm::go_together(algorithm, *protocol)) continue;
         ++calls;
         group.run([&](Rank& rank) {
@@ -278,6 +287,7 @@ TEST_P(AllReduceGpu, RanksOfDifferentAlignment) {
 TEST_P(AllReduceGpu, TheSentinelsBitsAsInput) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
+  const auto choices = choices_of(group);
   for (const DataType type :
        {DataType::f64, DataType::f32, DataType::f16, DataType::bf16, DataType::f8e4m3, DataType::f8e5m2}) {
     for (const std::uint64_t bytes : {std::uint64_t{16}, std::uint64_t{65536}, std::uint64_t{65544},
@@ -313,10 +323,11 @@ TEST_P(AllReduceGpu, TheSentinelsBitsAsInput) {
 TEST_P(AllReduceGpu, OutliersKeepTheSmallValues) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
+  const auto choices = choices_of(group);
   std::vector<Case> cases;
   for (const DataType type : kDataTypes) {
     for (const ReduceOp op : kReduceOps) {
-      for (const auto& protocol : kProtocols) {
+      for (const auto& protocol : choices) {
         if (!carried(protocol, type)) continue;
         for (const std::uint64_t count : {333u, 20011u}) {
           Case one;
@@ -336,10 +347,11 @@ TEST_P(AllReduceGpu, OutliersKeepTheSmallValues) {
 TEST_P(AllReduceGpu, SpecialValuesAndTheSameBitsOnAllRanks) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
+  const auto choices = choices_of(group);
   for (const DataType type : kDataTypes) {
     if (is_integer(type)) continue;
     for (const ReduceOp op : kReduceOps) {
-      for (const Protocol protocol : algorithm::kProtocols) {
+      for (const Protocol protocol : group.protocols()) {
         if (test_scale() < 1.0 && (static_cast<int>(type) + static_cast<int>(op)) % 5 != 0) continue;
         constexpr std::uint64_t kCount = 4099;
         Case one;
@@ -373,6 +385,7 @@ TEST_P(AllReduceGpu, SpecialValuesAndTheSameBitsOnAllRanks) {
 TEST_P(AllReduceGpu, TheCpuFindsTheSameResults) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
+  const auto choices = choices_of(group);
   constexpr std::uint64_t kCount = 1021;
   for (const DataType type : kDataTypes) {
     for (const ReduceOp op : kReduceOps) {
@@ -403,6 +416,7 @@ TEST_P(AllReduceGpu, TheCpuFindsTheSameResults) {
 TEST(AllReduceGpuChecks, FindWhatIsWrong) {
   Group group({Memory::cuda_vmm, 1, 2}, test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
+  const auto choices = choices_of(group);
   const Pattern pattern{DataType::bf16, ReduceOp::sum, Values::general, 11};
   constexpr std::uint64_t kCount = 1000;
   const auto flip = [](Rank& rank, void* at) {

@@ -39,7 +39,7 @@ TEST_P(DependentLaunchGpu, Eager) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
   const auto rounds = static_cast<std::uint32_t>(scaled(60, 4));
-  for (const Protocol protocol : algorithm::kProtocols) {
+  for (const Protocol protocol : group.protocols()) {
     for (const std::uint64_t count : kCounts) {
       group.run([&](Rank& rank) {
         for (std::uint32_t i = 0; i < rounds; ++i) {
@@ -62,7 +62,7 @@ TEST_P(DependentLaunchGpu, InAGraph) {
   ASSERT_TRUE(group.ok());
   const int replays = scaled(50, 3);
   constexpr std::uint32_t kChain = 6;
-  for (const Protocol protocol : algorithm::kProtocols) {
+  for (const Protocol protocol : group.protocols()) {
     for (const std::uint64_t count : kCounts) {
       group.run([&](Rank& rank) {
         const Graph graph(rank, [&]() -> Status {

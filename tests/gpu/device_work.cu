@@ -10,6 +10,7 @@ using exec::CtaCoop;
 
 constexpr int kCtas = 8;
 constexpr int kThreads = 256;
+constexpr int kFullThreads = 1024;  // of two CTAs on an SM, which are all that it takes
 
 NL_FN std::uint64_t first_index() {
   return std::uint64_t{exec::cta_index()} * static_cast<std::uint64_t>(CtaCoop{}.size()) +
@@ -162,6 +163,32 @@ __global__ void advance_kernel(std::uint64_t* counter) { *counter += 1; }
 
 __global__ void hold_kernel(std::uint64_t ns) { hold_for(ns); }
 
+__device__ unsigned int arrived;  // CTAs of occupy_kernel; the last one to leave puts it back to 0
+__device__ unsigned int left;
+
+// All CTAs are there together, so that each SM is full, before those of the spare ones leave.
+__global__ void __launch_bounds__(kFullThreads)
+    occupy_kernel(std::uint32_t spare, std::uint32_t* words, std::uint64_t limit_ns) {
+  using S = exec::CudaSpace;
+  if (CtaCoop{}.thread_rank() == 0) {
+    const unsigned int all = exec::cta_count();
+    const std::uint64_t start = S::now_ns();
+    const auto in_time = [&] { return S::now_ns() - start < limit_ns; };
+    if (atomicAdd(&arrived, 1u) + 1 == all) {
+      S::store<exec::Order::release, exec::Scope::system>(words[1], 1);
+    }
+    while (atomicAdd(&arrived, 0u) < all && in_time()) continue;
+    if (exec::sm_id() >= spare) {
+      while (S::load<exec::Order::acquire, exec::Scope::system>(words[0]) == 0 && in_time()) continue;
+    }
+    if (atomicAdd(&left, 1u) + 1 == all) {
+      atomicExch(&arrived, 0u);
+      atomicExch(&left, 0u);
+    }
+  }
+  CtaCoop{}.sync();
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t launch_dependent(void (*kernel)(Parameters...), int ctas, int threads, cudaStream_t stream,
                              Arguments... arguments) {
@@ -186,7 +213,8 @@ cudaError_t preload_device_work() {
   for (const void* const kernel :
        {reinterpret_cast<const void*>(prepare_kernel), reinterpret_cast<const void*>(check_kernel),
         reinterpret_cast<const void*>(check_untouched_kernel), reinterpret_cast<const void*>(advance_kernel),
-        reinterpret_cast<const void*>(hold_kernel), reinterpret_cast<const void*>(prepare_late_kernel),
+        reinterpret_cast<const void*>(hold_kernel), reinterpret_cast<const void*>(occupy_kernel),
+        reinterpret_cast<const void*>(prepare_late_kernel),
         reinterpret_cast<const void*>(check_and_overwrite_kernel),
         reinterpret_cast<const void*>(advance_early_kernel)}) {
     cudaFuncAttributes attributes{};
@@ -219,6 +247,18 @@ cudaError_t advance(std::uint64_t* counter, cudaStream_t stream) {
 
 cudaError_t hold(std::uint64_t ns, cudaStream_t stream) {
   hold_kernel<<<1, 1, 0, stream>>>(ns);
+  return cudaGetLastError();
+}
+
+cudaError_t occupy(std::uint32_t spare, std::uint32_t* words, std::uint64_t limit_ns, cudaStream_t stream) {
+  int device = 0, sms = 0, threads = 0;
+  for (const cudaError_t error :
+       {cudaGetDevice(&device), cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device),
+        cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device)}) {
+    if (error != cudaSuccess) return error;
+  }
+  occupy_kernel<<<static_cast<unsigned>(sms * (threads / kFullThreads)), kFullThreads, 0, stream>>>(
+      spare, words, limit_ns);
   return cudaGetLastError();
 }
 

@@ -49,6 +49,11 @@ cudaError_t advance(std::uint64_t* counter, cudaStream_t stream);
 // Holds the stream up.
 cudaError_t hold(std::uint64_t ns, cudaStream_t stream);
 
+// Fills every SM of the current device but those numbered below `spare`, until words[0] is set or `limit_ns`
+// are over. `words`: pinned, both 0; words[1] is set once all others are full. Nothing else may run on the
+// device when it begins.
+cudaError_t occupy(std::uint32_t spare, std::uint32_t* words, std::uint64_t limit_ns, cudaStream_t stream);
+
 // The same as programmatic dependent launches: each lets its successor start at once, then waits for its
 // predecessor. prepare, `late_ns` after the successor was let in.
 cudaError_t prepare_late(const Work& work, std::uint64_t late_ns, cudaStream_t stream);

@@ -18,7 +18,7 @@ TEST_P(ExplainGpu, TellsWhatIsForced) {
   Group group(GetParam(), test_options(), std::size_t{1} << 16);
   ASSERT_TRUE(group.ok());
   const runtime::Communicator& comm = *group[0].comm;
-  for (const Protocol protocol : algorithm::kProtocols) {
+  for (const Protocol protocol : group.protocols()) {
     CallOptions options;
     options.protocol = protocol;
     options.algorithm = route::Algorithm::one_shot;

@@ -85,7 +85,7 @@ TEST_P(GraphGpu, AGraphReplayedAfterItsCommunicatorIsGone) {
   group.run([&](Rank& rank) {
     auto& graph = graphs[static_cast<std::size_t>(rank.rank)];
     graph = std::make_unique<Graph>(rank, [&]() -> Status {
-      for (const Protocol protocol : algorithm::kProtocols) {
+      for (const Protocol protocol : group.protocols()) {
         CallOptions options;
         options.protocol = protocol;
         for (int i = 0; i < 20; ++i) NL_TRY(rank.all_reduce(rank.work(pattern, kCount, false), options));

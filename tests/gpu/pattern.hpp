@@ -16,6 +16,7 @@ enum class Values : std::uint32_t {
   general,   // any integer; floats of several magnitudes, so that another order of summing gives other bits
   outliers,  // two large values that cancel, and +-1 from the other ranks: lost when summed in the type
              // itself
+  whole,     // whole numbers up to 31 or -31: a sum of 8 is exact in every order and type but fp8
   special,   // NaN, infinities, zeros, denormals, largest values; the ends of the range of integers
 };
 
@@ -244,6 +245,11 @@ NL_HOST_FN std::uint64_t value_bits(const Pattern& pattern, std::uint32_t rank, 
       static_cast<std::uint64_t>(mixed(pattern.seed + 1, rank + 1, index)) << 32 | random;
   if (pattern.values == Values::outliers && nranks > 1) {
     const std::int64_t value = outlier_value(pattern, rank, nranks, index);
+    return is_whole(type) ? cut(type, static_cast<std::uint64_t>(value))
+                          : code_of(type, static_cast<double>(value));
+  }
+  if (pattern.values == Values::whole) {
+    const auto value = static_cast<std::int64_t>(random % 63) - 31;
     return is_whole(type) ? cut(type, static_cast<std::uint64_t>(value))
                           : code_of(type, static_cast<double>(value));
   }

@@ -50,6 +50,11 @@ void expect_plausible(const probe::SolReport& report) {
   EXPECT_GT(report.sol_us, report.one_way_us);
   EXPECT_GT(report.remote_load_us.value(), report.l2rtt_us * 0.5);
   EXPECT_GT(report.store_gbs, 1);
+  for (const auto& arrival :
+       {report.arrival_relaxed_us, report.arrival_acquire_us, report.arrival_fence_us}) {
+    EXPECT_GT(arrival.value(), report.l2rtt_us);
+    EXPECT_LT(arrival.value(), 20 * patience);
+  }
   EXPECT_GT(report.launch_floor_us.value(), 0.05);
   EXPECT_GT(report.launch_floor_pdl_us.value(), 0.05);
   EXPECT_GT(report.eager_floor_us.value(), report.launch_floor_us.value());

@@ -27,6 +27,7 @@ runtime::Options test_options() {
   options.timeout = patient(std::chrono::seconds(15));
   options.create_timeout = patient(std::chrono::seconds(30));
   options.calibrate = false;  // takes its time, and has a test of its own
+  options.lines = 64;         // so that LL128 may be asked for where GPUs can have it
   return options;
 }
 
@@ -224,6 +225,13 @@ Group::Group(const Setup& setup, const runtime::Options& options, std::size_t bu
     EXPECT_EQ((*this)[rank].comm->nranks(), setup.ranks);
   }
   ok_ = fine;
+  if (!fine) return;
+  const probe::LineReport lines = ranks_[0].comm->lines();
+  for (const route::Protocol protocol : algorithm::kProtocols) {
+    if (protocol != route::Protocol::ll128 ||
+        (lines.path == probe::PathType::nvl && lines.stores == probe::LineVerdict::whole))
+      protocols_.push_back(protocol);
+  }
 }
 
 Group::~Group() {

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <barrier>
 #include <cstddef>
 #include <functional>
@@ -69,6 +70,11 @@ class Group {
   Rank& operator[](int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   int nranks() const { return static_cast<int>(ranks_.size()); }
   std::vector<Rank>& ranks() { return ranks_; }
+  // Those that may be asked for: LL128 only where lines were found to be whole.
+  const std::vector<route::Protocol>& protocols() const { return protocols_; }
+  bool takes(route::Protocol protocol) const {
+    return std::find(protocols_.begin(), protocols_.end(), protocol) != protocols_.end();
+  }
 
   // Runs `body` for every rank in a thread of its own, its device current. Returns when all are done.
   void run(const std::function<void(Rank&)>& body);
@@ -87,6 +93,7 @@ class Group {
 
  private:
   std::vector<Rank> ranks_;
+  std::vector<route::Protocol> protocols_;
   std::unique_ptr<std::barrier<>> barrier_;
   bool ok_ = false;
 };

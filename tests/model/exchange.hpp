@@ -7,8 +7,10 @@
 
 #include "algorithm/kinds.hpp"
 #include "algorithm/one_shot.hpp"
+#include "algorithm/one_shot_ll128.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/two_shot.hpp"
+#include "algorithm/two_shot_atomic.hpp"
 #include "tests/model/checker.hpp"
 
 namespace nearlight::model {
@@ -19,13 +21,19 @@ struct Step {
   Protocol protocol;
   int count;                  // elements of 4 bytes: two a pack, four a cell
   bool same_session = false;  // goes on in the session of the step before
-  bool two_shot = false;      // not with simple
+  bool two_shot = false;      // not with simple; with ll128 the one that adds
 };
 
 // Integers that are never the sentinel stand for floats.
 struct NothingToRewrite {
   using Cell = std::uint32_t;
   static Cell to_send(Cell cell) { return cell; }
+};
+
+// Sums of integers that stand for floats.
+struct IntegerSum {
+  static constexpr exec::Adds kAdds = exec::Adds::i32;
+  exec::Pack close(exec::Pack sum, int) const { return sum; }
 };
 
 // What a case may change. A mutant changes one thing.
@@ -40,7 +48,7 @@ struct Case {
   static constexpr int kRanks = 2, kLanes = 1;
   // Lanes of the last rank, unless 0: fewer threads in all, so a deeper search.
   static constexpr int kLanesOfLastRank = 0;
-  static constexpr int kSlots = 1, kCells = 1, kPackets = 1;
+  static constexpr int kSlots = 1, kCells = 1, kPackets = 1, kWide = 0;
   static constexpr int kHeld = 0;        // packs a thread keeps in registers: the GPU's variant when not 0
   static constexpr int kSlotsMoved = 0;  // every other session begins at this slot
   // Far from the wrap, whose fences would do for others that are missing.
@@ -63,7 +71,7 @@ struct Exchange : Scenario {
   static constexpr int kSteps = static_cast<int>(sizeof(C::kStepList) / sizeof(Step));
   static constexpr int kMaxCount = 16;
   using Space = typename C::Space;
-  using Memory = exec::ModelMemory<Space, kRanks, C::kSlots, C::kCells, C::kPackets>;
+  using Memory = exec::ModelMemory<Space, kRanks, C::kSlots, C::kCells, C::kPackets, C::kWide>;
   using View = typename C::template View<Memory>;
   using Coop = typename C::Coop;
 
@@ -138,6 +146,8 @@ struct Exchange : Scenario {
     } else if (C::kStepList[step].protocol == Protocol::sentinel) {
       algorithm::one_shot_sentinel<Math, typename C::Rewrite, kRanks>(session, {0, 1}, 1, in, out,
                                                                       algorithm::NoDelay{});
+    } else if (C::kStepList[step].protocol == Protocol::ll128) {
+      algorithm::one_shot_ll128<Math, kRanks>(session, {0, 1}, in, out, algorithm::NoDelay{});
     } else {
       algorithm::one_shot_simple<Math, kRanks, 1>(session, {0, 1}, in, out, algorithm::NoDelay{});
     }
@@ -146,7 +156,9 @@ struct Exchange : Scenario {
   template <class SessionT, class Bufs>
   void run_two_shot(SessionT& session, Protocol protocol, const Bufs& in, const Bufs& out) {
     constexpr algorithm::PackMath<Space, std::int32_t, ReduceOp::sum> math{};
-    if (protocol == Protocol::ll) {
+    if (protocol == Protocol::ll128) {
+      algorithm::two_shot_atomic(session, {0, 1}, in, out, algorithm::NoDelay{}, IntegerSum{});
+    } else if (protocol == Protocol::ll) {
       algorithm::two_shot<algorithm::LlUnits, kRanks>(session, {0, 1}, in, out, algorithm::NoDelay{}, math);
     } else {
       algorithm::two_shot<algorithm::SentinelUnits<typename C::Rewrite>, kRanks>(session, {0, 1}, in, out,

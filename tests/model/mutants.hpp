@@ -77,6 +77,64 @@ struct NeverReset : ModelSpace {
   }
 };
 
+// [E1] The same for wide lines, and for sums.
+template <class Memory>
+struct OneWideBank : exec::ModelRegion<exec::ModelSpace, Memory> {
+  using Base = exec::ModelRegion<exec::ModelSpace, Memory>;
+  using Base::Base;
+  auto& wide(int peer, int, int source, std::uint32_t line) const {
+    return Base::wide(peer, 0, source, line);
+  }
+};
+template <class Memory>
+struct OneSumBank : exec::ModelRegion<exec::ModelSpace, Memory> {
+  using Base = exec::ModelRegion<exec::ModelSpace, Memory>;
+  using Base::Base;
+  auto& sum(int peer, int, std::uint32_t line) const { return Base::sum(peer, 0, line); }
+};
+
+// [W1], [A1] A wide line comes in two pieces, its word first.
+struct TornLines : ModelSpace {
+  struct Wide {
+    rl::atomic<exec::ModelLine> payload = exec::ModelLine{};
+    rl::atomic<Pack> word = 0;
+  };
+  static exec::ModelLine payload_of(const Part& value) { return {{value.pack[0], value.pack[1], 0}}; }
+  static void store_part(Wide& line, int, const Part& value) {
+    line.word(RL_INFO).store(value.pack[2], rl::mo_relaxed);
+    line.payload(RL_INFO).store(payload_of(value), rl::mo_relaxed);
+  }
+  static Part load_part(const Wide& line, int) {
+    const Pack word = line.word(RL_INFO).load(rl::mo_relaxed);
+    const exec::ModelLine value = line.payload(RL_INFO).load(rl::mo_relaxed);
+    return {{value.pack[0], value.pack[1], word}};
+  }
+  template <exec::Adds>
+  static void add_part(Wide& line, int, const Part& value) {
+    line.word(RL_INFO).fetch_add(value.pack[2], rl::mo_relaxed);
+    line.payload(RL_INFO).fetch_add(payload_of(value), rl::mo_relaxed);
+  }
+  static void zero_part(Wide& line, int part) { store_part(line, part, {}); }
+  static void clear_word(Wide& line) { zero_part(line, 0); }
+  static Pack load_word(const Wide& line) { return line.word(RL_INFO).load(rl::mo_relaxed); }
+};
+
+// [A3] Nobody puts sums to rest; [E2] nor wide lines.
+template <std::uint32_t last>
+struct NeverZeroed : exec::ModelSpaceWith<last> {
+  static void zero_part(typename exec::ModelSpaceWith<last>::Wide&, int) {}
+  static void clear_word(typename exec::ModelSpaceWith<last>::Wide&) {}
+};
+
+// [A3] The owner sets a sum to zero that not all ranks have added to.
+struct ZeroedTooSoon : ModelSpace {
+  static Part load_part(const Wide& line, int part) {
+    const Part value = ModelSpace::load_part(line, part);
+    // The word of one rank counts as that of both.
+    return value.pack[2] == 1 ? Part{{value.pack[0], value.pack[1], 3}} : value;
+  }
+};
+
 // [S1] The flag is stored without release.
 struct RelaxedRelease : ModelSpace {
   template <Order, Scope scope>

@@ -42,6 +42,7 @@ TEST_P(Epoch, MixedCallsAcrossTheWrap) {
       options.slots = 32;
       options.chunk_bytes = 256;
       options.packets = 16;
+      options.lines = 4;
       options.initial_epoch = start;
       const auto problems = run_communicators(GetParam(), nranks, options,
                                               [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
@@ -61,6 +62,7 @@ TEST_P(Epoch, ARankThatIsOneBehindAcrossTheWrap) {
     options.slots = 32;
     options.chunk_bytes = 256;
     options.packets = 16;
+    options.lines = 4;
     options.initial_epoch = start;
     const auto problems = run_communicators(GetParam(), 3, options,
                                             [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {

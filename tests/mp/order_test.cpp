@@ -41,6 +41,7 @@ TEST_P(Order, ARankThatIsHeldUpLosesNothing) {
   options.slots = 32;  // 64 floats a round
   options.chunk_bytes = 256;
   options.packets = 16;
+  options.lines = 4;
   for (const Case& one : {Case{2, 0, 16}, Case{2, 1, 16}, Case{2, 1, 300}, Case{4, 2, 64}, Case{3, 0, 130}}) {
     const auto problems = run_communicators(
         GetParam(), one.nranks, options, [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
@@ -103,6 +104,7 @@ TEST_P(Order, BackToBackCalls) {
   options.slots = 32;
   options.chunk_bytes = 256;
   options.packets = 16;
+  options.lines = 4;
   constexpr std::uint64_t kBytes[] = {4, 256, 260, 2048};
   for (const int nranks : {2, 3, 8}) {
     const auto problems = run_communicators(

@@ -18,7 +18,9 @@ inline constexpr Way kWays[] = {{route::Algorithm::one_shot, route::Protocol::ll
                                 {route::Algorithm::one_shot, route::Protocol::simple},
                                 {route::Algorithm::one_shot, route::Protocol::sentinel},
                                 {route::Algorithm::two_shot, route::Protocol::ll},
-                                {route::Algorithm::two_shot, route::Protocol::sentinel}};
+                                {route::Algorithm::two_shot, route::Protocol::sentinel},
+                                {route::Algorithm::one_shot, route::Protocol::ll128},
+                                {route::Algorithm::two_shot_atomic, route::Protocol::ll128}};
 
 // `calls` calls without a barrier, each with another size (16 B to `most_bytes`, small ones as often as large
 // ones), type, operation, protocol and data, each checked. "" when all is well.
@@ -60,15 +62,19 @@ inline std::string run_mixed_and_late(Kind kind, int nranks, int calls, std::uin
   options.slots = 32;
   options.chunk_bytes = 256;
   options.packets = 16;
+  options.lines = 4;
+  options.deterministic = false;
   return run_communicators(
       kind, nranks, options, [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
         Caller caller(comm, 2048);
         std::mt19937 random(static_cast<std::uint32_t>(seed));
         for (int i = 0; i < calls; ++i) {
           const Way& way = kWays[random() % std::size(kWays)];
-          const Call call{
-              DataType::f32, ReduceOp::sum, 1 + random() % 500, way.protocol, {Values::numbers, random()},
-              way.algorithm};
+          // What is added in the order of arrival must be exact.
+          const auto values =
+              way.algorithm == route::Algorithm::two_shot_atomic ? Values::pattern : Values::numbers;
+          const Call call{DataType::f32, ReduceOp::sum,      1 + random() % 500,
+                          way.protocol,  {values, random()}, way.algorithm};
           runtime::CallOptions how;
           const auto slow = static_cast<int>(random() % static_cast<unsigned>(nranks));
           const auto point = static_cast<std::uint32_t>(1 + random() % 3);

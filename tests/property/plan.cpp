@@ -9,7 +9,7 @@ namespace nearlight::test {
 
 std::ostream& operator<<(std::ostream& out, const Plan& plan) {
   out << plan.nranks << " ranks, " << plan.slots << " slots, chunks of " << plan.chunk_bytes << " bytes, "
-      << plan.packets << " packets";
+      << plan.packets << " packets, " << plan.lines << " lines";
   for (const PlannedCall& planned : plan.calls) {
     out << "\n  " << planned.times << " x " << planned.call.to_string() << "; send/recv places:";
     for (const Place& place : planned.place) {
@@ -29,6 +29,9 @@ std::string run_plan(Kind kind, const Plan& plan) {
   options.slots = plan.slots;
   options.chunk_bytes = plan.chunk_bytes;
   options.packets = plan.packets;
+  options.lines = plan.lines;
+  options.deterministic =
+      false;  // every algorithm may be asked for; none is chosen on CPUs that would not be
   std::size_t most_bytes = 0;
   for (const PlannedCall& planned : plan.calls) {
     most_bytes = std::max(most_bytes, planned.call.count * size_of(planned.call.type));
@@ -58,13 +61,30 @@ std::string run_plan(Kind kind, const Plan& plan) {
       });
 }
 
+namespace {
+
+// The same call by each of the two-shots that go with its protocol. Sums of exact numbers, where what is
+// added in the order of arrival must come to the same.
+void add_two_shots(Plan& plan, PlannedCall planned) {
+  for (const auto algorithm : {route::Algorithm::two_shot, route::Algorithm::two_shot_atomic}) {
+    if (!algorithm::go_together(algorithm, *planned.call.protocol)) continue;
+    if (!algorithm::reduces(algorithm, planned.call.type, planned.call.op)) continue;
+    planned.call.algorithm = algorithm;
+    if (algorithm == route::Algorithm::two_shot_atomic) planned.call.source.values = Values::pattern;
+    plan.calls.push_back(planned);
+  }
+}
+
+}  // namespace
+
 Plan matrix(int nranks) {
   // Around the packs of 8 bytes, the vectors of 16, the 256 bytes of a round, and far beyond; primes among
   // them.
   constexpr std::uint64_t kCounts[] = {0, 1, 2, 3, 7, 9, 17, 31, 33, 64, 127, 1021, 4099, 65537};
   constexpr std::uint64_t kMost = kSlowDown == 1 ? 65537 : kSlowDown < 10 ? 4099 : 1021;
-  constexpr std::optional<route::Protocol> kProtocols[] = {
-      std::nullopt, route::Protocol::ll, route::Protocol::simple, route::Protocol::sentinel};
+  constexpr std::optional<route::Protocol> kProtocols[] = {std::nullopt, route::Protocol::ll,
+                                                           route::Protocol::simple, route::Protocol::sentinel,
+                                                           route::Protocol::ll128};
   constexpr Values kValues[] = {Values::numbers, Values::bits};
   Plan plan;
   plan.nranks = nranks;
@@ -87,10 +107,7 @@ Plan matrix(int nranks) {
                                      .in_place = (number + rank) % 5 == 0});
           }
           plan.calls.push_back(planned);
-          if (protocol && *protocol != route::Protocol::simple && nranks > 1) {
-            planned.call.algorithm = route::Algorithm::two_shot;
-            plan.calls.push_back(planned);
-          }
+          if (protocol && nranks > 1) add_two_shots(plan, planned);
           ++number;
         }
       }
@@ -102,7 +119,7 @@ Plan matrix(int nranks) {
 namespace {
 
 // Appends a call with every rank's buffers somewhere else.
-void add(Plan& plan, const Call& call, int times) {
+PlannedCall placed(const Plan& plan, const Call& call, int times) {
   const auto number = static_cast<std::uint32_t>(plan.calls.size());
   PlannedCall planned;
   planned.times = times;
@@ -112,8 +129,9 @@ void add(Plan& plan, const Call& call, int times) {
                              .recv = (number / 3 + rank * 5) % 19,
                              .in_place = (number + rank) % 3 == 0});
   }
-  plan.calls.push_back(planned);
+  return planned;
 }
+void add(Plan& plan, const Call& call, int times) { plan.calls.push_back(placed(plan, call, times)); }
 
 }  // namespace
 
@@ -132,13 +150,13 @@ Plan all_types(int nranks) {
         for (const auto protocol : algorithm::kProtocols) {
           if (!algorithm::carries(protocol, type)) continue;
           // The larger counts by one of the protocols in turn.
-          const auto turn = number / 3 % (algorithm::has_sentinel(type) ? 3 : 2);
-          if (count > 33 && turn != static_cast<std::uint64_t>(protocol)) continue;
+          auto turn = algorithm::kProtocols[number / 3 % std::size(algorithm::kProtocols)];
+          if (!algorithm::carries(turn, type)) turn = route::Protocol::ll128;
+          if (count > 33 && turn != protocol) continue;
           Call call{type, op, count, protocol, {kValues[(number + count) % std::size(kValues)], number}};
           add(plan, call, 2);
-          if (protocol == route::Protocol::simple || (count > 33 && nranks != 3)) continue;
-          call.algorithm = route::Algorithm::two_shot;
-          add(plan, call, 2);
+          if (count > 33 && nranks != 3) continue;
+          add_two_shots(plan, placed(plan, call, 2));
         }
       }
     }
@@ -149,7 +167,7 @@ Plan all_types(int nranks) {
 Plan all_types_large(int nranks) {
   Plan plan;
   plan.nranks = nranks;
-  plan.slots = plan.chunk_bytes = plan.packets = 0;  // the defaults
+  plan.slots = plan.chunk_bytes = plan.packets = plan.lines = 0;  // the defaults
   std::uint64_t number = 0;
   for (const DataType type : kDataTypes) {
     for (const ReduceOp op : kReduceOps) {
@@ -179,7 +197,7 @@ Plan product(int nranks, DataType type) {
   constexpr Values kValues[] = {Values::numbers, Values::special, Values::bits};
   Plan plan;
   plan.nranks = nranks;
-  plan.slots = plan.chunk_bytes = plan.packets = 0;  // the defaults
+  plan.slots = plan.chunk_bytes = plan.packets = plan.lines = 0;  // the defaults
   std::uint64_t number = static_cast<std::uint64_t>(type);
   for (const ReduceOp op : kReduceOps) {
     for (const std::uint64_t count : kCounts) {
@@ -198,9 +216,9 @@ Plan product(int nranks, DataType type) {
         const route::Protocol protocol = algorithm::kProtocols[number / 3 % std::size(algorithm::kProtocols)];
         if (!algorithm::carries(protocol, type)) continue;
         planned.call.protocol = protocol;
-        if (number % 2 == 0 && algorithm::go_together(route::Algorithm::two_shot, protocol))
-          planned.call.algorithm = route::Algorithm::two_shot;
-        plan.calls.push_back(planned);
+        const std::size_t before = plan.calls.size();
+        if (number % 2 == 0) add_two_shots(plan, planned);
+        if (plan.calls.size() == before) plan.calls.push_back(planned);
       }
     }
   }
@@ -210,7 +228,7 @@ Plan product(int nranks, DataType type) {
 Plan tails(int nranks) {
   std::vector<std::uint64_t> bytes;
   for (std::uint64_t length = 2; length <= 66; length += 2) bytes.push_back(length);
-  for (const std::uint64_t round : {120u, 256u, 512u, 16u * 1024, 128u * 1024}) {
+  for (const std::uint64_t round : {120u, 256u, 480u, 512u, 16u * 1024, 128u * 1024}) {
     if (kSlowDown > 1 && round > 1024) continue;
     for (const std::uint64_t length : {round - 2, round, round + 2}) bytes.push_back(length);
   }
@@ -219,6 +237,7 @@ Plan tails(int nranks) {
   plan.slots = 64;
   plan.chunk_bytes = 512;
   plan.packets = 32;
+  plan.lines = 4;
   std::uint32_t number = 0;
   for (const std::uint64_t length : bytes) {
     for (const auto protocol : algorithm::kProtocols) {
@@ -231,10 +250,7 @@ Plan tails(int nranks) {
                                  .in_place = number % 3 == 2});
       }
       plan.calls.push_back(planned);
-      if (algorithm::go_together(route::Algorithm::two_shot, protocol)) {
-        planned.call.algorithm = route::Algorithm::two_shot;
-        plan.calls.push_back(planned);
-      }
+      add_two_shots(plan, planned);
       ++number;
     }
   }
@@ -244,7 +260,7 @@ Plan tails(int nranks) {
 Plan millions() {
   Plan plan;
   plan.nranks = 3;
-  plan.slots = plan.chunk_bytes = plan.packets = 0;  // the defaults
+  plan.slots = plan.chunk_bytes = plan.packets = plan.lines = 0;  // the defaults
   for (const auto protocol : algorithm::kProtocols) {
     PlannedCall planned;
     planned.times = 1;

@@ -17,7 +17,7 @@ struct PlannedCall {
 
 struct Plan {
   int nranks = 2;
-  std::uint32_t slots = 32, chunk_bytes = 256, packets = 16;  // small: many rounds
+  std::uint32_t slots = 32, chunk_bytes = 256, packets = 16, lines = 4;  // small: many rounds
   std::vector<PlannedCall> calls;
 };
 

@@ -40,12 +40,17 @@ rc::Gen<PlannedCall> any_call(int nranks, std::uint64_t round_bytes) {
     call.type = *rc::gen::elementOf(std::vector<DataType>(std::begin(kDataTypes), std::end(kDataTypes)));
     call.op = *rc::gen::elementOf(std::vector<ReduceOp>(std::begin(kReduceOps), std::end(kReduceOps)));
     call.count = std::min(*any_count(), kMostRounds * round_bytes / size_of(call.type));
-    call.protocol = *element<std::optional<route::Protocol>>(
-        std::nullopt, route::Protocol::ll, route::Protocol::simple, route::Protocol::sentinel);
+    call.protocol =
+        *element<std::optional<route::Protocol>>(std::nullopt, route::Protocol::ll, route::Protocol::simple,
+                                                 route::Protocol::sentinel, route::Protocol::ll128);
     if (call.protocol && !algorithm::carries(*call.protocol, call.type)) call.protocol = std::nullopt;
-    if (*element(0, 0, 1) == 1 && call.protocol != route::Protocol::simple)
-      call.algorithm = route::Algorithm::two_shot;
+    const auto two_shot = call.protocol == route::Protocol::ll128 ? route::Algorithm::two_shot_atomic
+                                                                  : route::Algorithm::two_shot;
+    if (*element(0, 0, 1) == 1 && algorithm::reduces(two_shot, call.type, call.op) &&
+        algorithm::go_together(two_shot, call.protocol.value_or(route::Protocol::ll)))
+      call.algorithm = two_shot;
     call.source.values = *element(Values::pattern, Values::numbers, Values::bits, Values::special);
+    if (call.algorithm == route::Algorithm::two_shot_atomic) call.source.values = Values::pattern;
     call.source.seed = *inRange<std::uint64_t>(0, 1'000'000);
     planned.place = *rc::gen::container<std::vector<Place>>(static_cast<std::size_t>(nranks), any_place());
     return planned;
@@ -59,7 +64,9 @@ rc::Gen<Plan> any_plan() {
     plan.slots = *element<std::uint32_t>(32, 64, 96);
     plan.chunk_bytes = *element<std::uint32_t>(16, 48, 256, 1024, 64 * 1024);
     plan.packets = *element<std::uint32_t>(1, 3, 16, 64, 1000);
-    const std::uint64_t round_bytes = std::min({plan.slots * 8, plan.chunk_bytes, plan.packets * 16});
+    plan.lines = *element<std::uint32_t>(4, 8, 64);
+    const std::uint64_t round_bytes =
+        std::min({plan.slots * 8, plan.chunk_bytes, plan.packets * 16, plan.lines * 120});
     const auto calls = *inRange<std::size_t>(1, 6);
     plan.calls = *rc::gen::container<std::vector<PlannedCall>>(calls, any_call(plan.nranks, round_bytes));
     return plan;

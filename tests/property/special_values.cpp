@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "tests/support/ranks.hpp"
@@ -13,7 +15,8 @@ namespace nearlight::test {
 namespace {
 
 constexpr std::optional<route::Protocol> kProtocols[] = {std::nullopt, route::Protocol::ll,
-                                                         route::Protocol::simple, route::Protocol::sentinel};
+                                                         route::Protocol::simple, route::Protocol::sentinel,
+                                                         route::Protocol::ll128};
 
 struct Case {
   const char* what;
@@ -420,6 +423,56 @@ TEST(SpecialValues, WholeNumbersAreExact) {
             }
           });
       EXPECT_EQ(problems, "");
+    }
+  }
+}
+
+// What is added in the order of arrival, rounded at every rank to the type: as near to the exact sum as that
+// allows, and the same bits on all ranks.
+TEST(AddedAsItArrives, IsNearTheExactResultAndTheSameOnAllRanks) {
+  constexpr int kRanks = 5;
+  constexpr std::size_t kCount = 4099;
+  runtime::Options options = patient();
+  options.deterministic = false;
+  options.lines = 8;
+  for (const DataType type : {DataType::f32, DataType::f16, DataType::bf16}) {
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg}) {
+      const auto problems = run_communicators(
+          Kind::threads, kRanks, options,
+          [&](runtime::Communicator& comm, Exchange& exchange, Problems& trouble) {
+            const Source source{Values::numbers, 11};
+            std::vector<std::uint64_t> data(kCount), first(kCount), others(kCount * kRanks);
+            for (std::size_t i = 0; i < kCount; ++i)
+              store_bits(type, data.data(), i, input_bits(source, type, comm.rank(), i));
+            runtime::CallOptions how;
+            how.algorithm = route::Algorithm::two_shot_atomic;
+            const Status status = comm.all_reduce(data.data(), data.data(), kCount, type, op, nullptr, how);
+            if (!status.ok()) return trouble.add("%s", status.to_string().c_str());
+            for (std::size_t i = 0; i < kCount; ++i) {
+              double exact = 0, magnitude = 0;
+              for (int rank = 0; rank < kRanks; ++rank) {
+                const double value = value_of(type, input_bits(source, type, rank, i));
+                exact += value;
+                magnitude += std::abs(value);
+              }
+              if (type == DataType::f16 && magnitude > 60'000) continue;
+              if (op == ReduceOp::avg) exact /= kRanks;
+              const double got = value_of(type, load_bits(type, data.data(), i));
+              // Half a unit a rounding, of what is no larger than all of them together.
+              if (std::abs(got - exact) > (kRanks + 1) * ulp_at(type, magnitude) / 2)
+                trouble.add("%s %s, element %zu: %g, exactly %g", name_of(type), name_of(op), i, got, exact);
+            }
+            const Status gathered =
+                exchange.all_gather(std::as_bytes(std::span(data)), std::as_writable_bytes(std::span(others)),
+                                    Deadline::after(std::chrono::seconds(60)));
+            if (!gathered.ok()) return trouble.add("%s", gathered.to_string().c_str());
+            // The bytes beyond the elements are zeros everywhere.
+            for (std::size_t i = 0; i < others.size(); ++i) {
+              if (others[i] == data[i % kCount]) continue;
+              return trouble.add("rank %zu has other bits", i / kCount);
+            }
+          });
+      EXPECT_EQ(problems, "") << name_of(type) << ' ' << name_of(op);
     }
   }
 }

@@ -107,6 +107,8 @@ struct Life {
     options.slots = 32;
     options.chunk_bytes = 256;
     options.packets = 16;
+    options.lines = 4;
+    options.deterministic = false;
     auto created = runtime::create_host(std::move(*exchange), options);
     NL_TRY(created.status());
     comm = std::move(*created);

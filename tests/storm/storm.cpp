@@ -62,6 +62,8 @@ Group group_of(const Storm& storm, std::uint64_t operations) {
     options.slots = random.one_of({32u, 64u, 96u, 1024u});
     options.chunk_bytes = random.one_of({16u, 48u, 256u, 1024u, 64u * 1024});
     options.packets = random.one_of({1u, 3u, 16u, 64u, 1000u});
+    options.lines = random.one_of({4u, 8u, 64u});
+    options.deterministic = false;
     options.heap_offset = random.one_of({0u, 128u, 4096u});
     // Across the wrap of the epoch, now and then.
     options.initial_epoch = random.one_of({0u, 0u, 0x7fffffe0u, 0xffffffc0u});
@@ -93,7 +95,8 @@ std::uint64_t any_count(Random& random) {
 
 // The same on all ranks.
 Call any_call(Random& random, const runtime::Options& options) {
-  const std::uint64_t round_bytes = std::min({options.slots * 8, options.chunk_bytes, options.packets * 16});
+  const std::uint64_t round_bytes =
+      std::min({options.slots * 8, options.chunk_bytes, options.packets * 16, options.lines * 120});
   Call call;
   call.type = random.one_of(kDataTypes);
   call.op = random.one_of(kReduceOps);
@@ -103,8 +106,11 @@ Call any_call(Random& random, const runtime::Options& options) {
   if (random.one_in(2)) call.algorithm = random.one_of(algorithm::kAlgorithms);
   if (call.algorithm && call.protocol && !algorithm::go_together(*call.algorithm, *call.protocol))
     call.algorithm.reset();
+  if (call.algorithm && !algorithm::reduces(*call.algorithm, call.type, call.op)) call.algorithm.reset();
   call.source = {random.one_of({Values::pattern, Values::numbers, Values::bits, Values::special}),
                  random.below(1'000'000)};
+  // Exact in whatever order it is added.
+  if (call.algorithm == route::Algorithm::two_shot_atomic) call.source.values = Values::pattern;
   return call;
 }
 

@@ -12,12 +12,13 @@ endif()
 
 if(NEARLIGHT_HAS_NCCL_HEADERS)
   # Libraries that look like NCCL as far as they go.
-  foreach(fake a b)
+  foreach(fake a b c)
     add_library(nearlight_fake_nccl_${fake} MODULE memory_fake_nccl.c)
     set_target_properties(nearlight_fake_nccl_${fake} PROPERTIES C_VISIBILITY_PRESET default)
   endforeach()
   target_compile_definitions(nearlight_fake_nccl_a PRIVATE FAKE_VERSION=22304)
   target_compile_definitions(nearlight_fake_nccl_b PRIVATE FAKE_VERSION=22809)
+  target_compile_definitions(nearlight_fake_nccl_c PRIVATE FAKE_VERSION=22809 FAKE_ALL_REDUCE=1)
   nearlight_test(memory_nccl
     SOURCES memory_nccl_test.cpp
     DEPS nearlight::memory nearlight::bootstrap nearlight::testing

@@ -124,7 +124,8 @@ TEST(PingPong, EndsInTimeWhenNobodyAnswers) {
   EXPECT_EQ(theirs, 41u);  // it did store, once
 }
 
-TEST(PingPong, BothSidesSeeEveryValueOnce) {
+template <Arrival arrival>
+void both_sides_see_every_value_once() {
   constexpr Laps kLaps{3, 50};
   constexpr std::uint32_t kBase = 100;
   alignas(128) HostSpace::Word first = 0;
@@ -133,14 +134,23 @@ TEST(PingPong, BothSidesSeeEveryValueOnce) {
   control.timeout_ns = 5'000'000'000;
   std::uint64_t first_ns = 0, second_ns = 0;
   protocol::Wait answer = protocol::Wait::aborted;
-  std::thread other(
-      [&] { answer = ping_pong<HostSpace>(control, second, first, false, kBase, kLaps, second_ns); });
-  EXPECT_EQ(ping_pong<HostSpace>(control, first, second, true, kBase, kLaps, first_ns), protocol::Wait::ok);
+  std::thread other([&] {
+    answer = ping_pong<HostSpace, arrival>(control, second, first, false, kBase, kLaps, second_ns);
+  });
+  const protocol::Wait asked =
+      ping_pong<HostSpace, arrival>(control, first, second, true, kBase, kLaps, first_ns);
+  EXPECT_EQ(asked, protocol::Wait::ok);
   other.join();
   EXPECT_EQ(answer, protocol::Wait::ok);
   EXPECT_EQ(first, kBase + 53);
   EXPECT_EQ(second, kBase + 53);
   EXPECT_GT(first_ns, 0u);
+}
+
+TEST(PingPong, BothSidesSeeEveryValueOnce) {
+  both_sides_see_every_value_once<Arrival::relaxed>();
+  both_sides_see_every_value_once<Arrival::acquire>();
+  both_sides_see_every_value_once<Arrival::fence>();
 }
 
 TEST(Chase, TakesLongerWithMoreLaps) {

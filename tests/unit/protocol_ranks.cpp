@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "algorithm/any_math.hpp"
+#include "algorithm/one_shot_ll128.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
 
@@ -31,6 +32,9 @@ void run_kind(Session& session, const ProtocolCall& call, const Bufs& input, con
                                                                            hooks, math);
     }
     return;
+  }
+  if (call.protocol == Protocol::ll128) {
+    return algorithm::one_shot_ll128<Math, kMax>(session, all, input, output, hooks, math);
   }
   if (call.protocol == Protocol::simple) {
     if (call.held <= 1) {
@@ -160,7 +164,7 @@ class Buffers {
 
 ProtocolRanks::ProtocolRanks(const ProtocolShape& shape)
     : shape_(shape),
-      layout_{shape.ranks, shape.slots, shape.cells, shape.packets},
+      layout_{shape.ranks, shape.slots, shape.cells, shape.packets, shape.lines, shape.lines},
       stride_(layout_.region_bytes() + sizeof(Line)),
       heap_(stride_ / sizeof(Line) * static_cast<std::size_t>(shape.ranks)),
       ranks_(static_cast<std::size_t>(shape.ranks)) {

@@ -29,6 +29,7 @@ struct ProtocolShape {
   std::uint32_t slots = 8;
   std::uint32_t cells = 6;
   std::uint32_t packets = 4;
+  std::uint32_t lines = 4;
   std::uint32_t initial_epoch = 0;
   std::uint64_t timeout_ns = 60'000'000'000;
 };

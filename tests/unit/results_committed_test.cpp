@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "cli/against_peer.hpp"
 #include "cli/results.hpp"
 #include "cli/text_file.hpp"
 #include "tests/support/sample_results.hpp"
@@ -37,6 +38,21 @@ TEST(CommittedResults, HaveNoFault) {
   const fs::path folder = fs::path(NEARLIGHT_SOURCE_DIR) / "bench" / "results";
   ASSERT_TRUE(fs::is_directory(folder)) << folder;
   for (const std::string& line : faults_in(folder)) ADD_FAILURE() << line;
+}
+
+// The route takes nothing that NCCL, measured in the same run, does faster: there it should hand over.
+TEST(CommittedResults, TheChosenPathIsNowhereSlowerThanNccl) {
+  std::size_t compared = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(NEARLIGHT_SOURCE_DIR) / "bench" / "results")) {
+    if (entry.path().extension() != ".json") continue;
+    const auto file = read_results(entry.path());
+    ASSERT_TRUE(file.ok()) << file.status().to_string();
+    compared += against_peer(*file, "nccl").size();
+    for (const std::string& line : slower_than_peer(*file, "nccl", kSlowerThanNccl)) {
+      ADD_FAILURE() << entry.path().filename() << ": " << line;
+    }
+  }
+  EXPECT_GE(compared, 8u) << "nothing to compare with";
 }
 
 TEST(CommittedResults, AFaultyFileWouldBeFound) {

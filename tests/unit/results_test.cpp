@@ -54,13 +54,17 @@ TEST(Results, SurviveWritingAndReading) {
 
 TEST(Results, MembersThatCameLaterAreOptional) {
   ResultFile file = sample_results();
-  for (const char* key : {"forced", "scratch", "cpu_us"}) {
+  for (const char* key : {"forced", "scratch", "cpu_us", "jobs", "skew_us", "peers"}) {
     EXPECT_THAT(to_json(file), testing::Not(HasSubstr(key)));
   }
   file.rows[0].forced = "algorithm=one_shot,protocol=ll,grid=16,threads=128";
   file.rows[0].scratch = 4096;
   file.rows[0].cpu_us = 0.25;
   file.rows[1].scratch = 4096;
+  file.rows[0].jobs = file.rows[1].jobs = 2;
+  file.rows[1].skew_us = 1.5;
+  file.peers = {{"nccl", "as it is"}};
+  file.env = {{"NVSHMEM_DISABLE_NVLS", "1"}, {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"}};
   EXPECT_THAT(find_faults(file), IsEmpty());
   const auto read = parse_results(to_json(file), "text");
   ASSERT_TRUE(read.ok()) << read.status().to_string();
@@ -69,6 +73,10 @@ TEST(Results, MembersThatCameLaterAreOptional) {
   EXPECT_EQ(read->rows[0].cpu_us, 0.25);
   EXPECT_EQ(read->rows[1].forced, "");
   EXPECT_FALSE(read->rows[1].cpu_us.has_value());
+  EXPECT_EQ(read->rows[0].jobs, 2);
+  EXPECT_FALSE(read->rows[0].skew_us.has_value());
+  EXPECT_EQ(read->rows[1].skew_us, 1.5);
+  EXPECT_EQ(read->peers, file.peers);
 }
 
 TEST(Results, CpuFileHasNoLaunchFloors) {
@@ -147,6 +155,12 @@ TEST(FindFaults, FindsEachPlantedFault) {
       {"cpu_us is -1", [](ResultFile& f) { f.rows[0].cpu_us = -1; }},
       {"cpu_us is nan", [](ResultFile& f) { f.rows[0].cpu_us = kNaN; }},
       {"no row of nearlight", [](ResultFile& f) { f.rows[1].scratch = 512; }},
+      {"no row of nearlight", [](ResultFile& f) { f.rows[1].jobs = 2; }},
+      {"jobs is 0", [](ResultFile& f) { f.rows[0].jobs = 0; }},
+      {"skew_us is -1", [](ResultFile& f) { f.rows[0].skew_us = -1; }},
+      {"skew_us is nan", [](ResultFile& f) { f.rows[0].skew_us = kNaN; }},
+      {"peers.nccl is empty", [](ResultFile& f) { f.peers["nccl"] = ""; }},
+      {"peers has nvshmem, but no row", [](ResultFile& f) { f.peers["nvshmem"] = "3.4.5"; }},
       {"impl is empty", [](ResultFile& f) { f.rows[1].impl = ""; }},
       {"algorithm is empty", [](ResultFile& f) { f.rows[0].algorithm = ""; }},
       {"protocol is empty", [](ResultFile& f) { f.rows[0].protocol = ""; }},
@@ -254,6 +268,8 @@ TEST(ParseResults, RefusesEachWrongType) {
       {"\"grid\":16", "\"grid\":16,\"scratch\":0", "text: rows[0].scratch is 0"},
       {"\"grid\":16", "\"grid\":16,\"scratch\":-1", "text: rows[0].scratch is no whole number"},
       {"\"grid\":16", "\"grid\":16,\"cpu_us\":null", "text: rows[0].cpu_us is no number"},
+      {"\"grid\":16", "\"grid\":16,\"jobs\":1", "text: rows[0].jobs is below 2"},
+      {"\"grid\":16", "\"grid\":16,\"skew_us\":\"1\"", "text: rows[0].skew_us is no number"},
       {"\"rows\": [", "\"rows\": [1,", "text: rows[0] is no object"},
   };
   for (const Bad& bad : kBad) {

@@ -54,6 +54,24 @@ TEST(HostCommunicator, ScratchFollowsTheOptions) {
   }
 }
 
+// Scratch that no machine has is refused with the sizes that it is made of.
+TEST(HostCommunicator, ScratchThatDoesNotFitTellsItsSizes) {
+  Options options = test::patient();
+  options.heap_offset = std::size_t{1} << 44;
+  options.slots = 96;
+  options.chunk_bytes = 1024;
+  options.packets = 33;
+  EXPECT_EQ(test::run_ranks(Kind::threads, 2,
+                            [&](Exchange& exchange, Problems& trouble) {
+                              const auto comm = create_host(exchange, options);
+                              if (comm.ok()) return trouble.add("created");
+                              test::expect_failure(trouble, "creation", comm.status(), Code::invalid_argument,
+                                                   {"scratch of", "slots 96", "chunk_bytes 1024",
+                                                    "packets 33", "more than this machine's"});
+                            }),
+            "");
+}
+
 // The place of the slots in the heap changes nothing.
 TEST(HostCommunicator, WorksAnywhereInTheHeap) {
   for (const std::size_t offset : {std::size_t{128}, std::size_t{128} * 33, std::size_t{1} << 20}) {

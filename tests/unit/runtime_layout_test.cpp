@@ -12,7 +12,7 @@ namespace {
 
 TEST(RegionLayout, NothingOverlaps) {
   for (int nranks = 1; nranks <= kMaxRanks; ++nranks) {
-    const RegionLayout layout{.nranks = nranks, .slots = 32, .cells = 3, .packets = 5};
+    const RegionLayout layout{.nranks = nranks, .slots = 32, .cells = 3, .packets = 5, .wide = 8, .sums = 4};
     const std::size_t stride = layout.region_bytes() + 4096;
     struct alignas(128) Line {
       char bytes[128];
@@ -36,7 +36,11 @@ TEST(RegionLayout, NothingOverlaps) {
             add(&region.cell(peer, bank, source, cell), 16);
           for (std::uint32_t index = 0; index < layout.packets; ++index)
             add(&region.packet(peer, bank, source, index), 16);
+          for (std::uint32_t line = 0; line < layout.wide; ++line)
+            add(&region.wide(peer, bank, source, line), kWideBytes);
         }
+        for (std::uint32_t line = 0; line < layout.sums; ++line)
+          add(&region.sum(peer, bank, line), kWideBytes);
       }
     }
     std::uintptr_t end = 0;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "route/table_file.hpp"
+#include "runtime/checks.hpp"
 #include "runtime/create.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -44,11 +45,22 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
   for (const route::Protocol protocol : algorithm::kProtocols) {
     const Set set(kForce, algorithm::name_of(protocol));
     EXPECT_EQ(read_steering(kCpu)->forced.protocol, protocol);
-    EXPECT_FALSE(read_steering(kCpu)->forced.two_shot);
+    EXPECT_FALSE(read_steering(kCpu)->forced.algorithm);
   }
   {
     const Set set(kForce, "two_shot");
-    EXPECT_TRUE(read_steering(kCpu)->forced.two_shot);
+    EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::two_shot);
+  }
+  {
+    const Set set(kForce, "two_shot_atomic");
+    EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::two_shot_atomic);
+    EXPECT_EQ(forced_in_words(number_of(read_steering(kCpu)->forced)), "two_shot_atomic");
+  }
+  {
+    const Set set(kForce, "nccl");
+    EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::nccl);
+    EXPECT_TRUE(check_forced(read_steering(kCpu)->forced, true).ok());
+    EXPECT_EQ(check_forced(read_steering(kCpu)->forced, false).code(), Code::invalid_argument);
   }
   for (const char* value : {"LL", "ll,simple", "fast", " ll"}) {
     const Set set(kForce, value);
@@ -56,7 +68,8 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
     ASSERT_FALSE(steering.ok()) << value;
     EXPECT_EQ(steering.status().code(), Code::invalid_argument);
     EXPECT_EQ(steering.status().text(), std::string("NEARLIGHT_FORCE_PATH is \"") + value +
-                                            "\"; it takes one of ll, simple, sentinel, two_shot");
+                                            "\"; it takes one of ll, simple, sentinel, ll128, two_shot, "
+                                            "two_shot_atomic, nccl");
   }
 }
 
@@ -102,6 +115,52 @@ TEST(Steering, AForcedProtocolCarriesAllThatItCan) {
   }
 }
 
+// By the variable that forces it, and by one call.
+TEST(Steering, WhatAddsInAnyOrderNeedsPermission) {
+  constexpr const char* kDeterministic = "NEARLIGHT_DETERMINISTIC";
+  const auto nothing = [](Communicator&, Exchange&, Problems&) {};
+  const auto call = [](Communicator& comm, Exchange&, Problems& trouble) {
+    CallOptions how;
+    how.algorithm = route::Algorithm::two_shot_atomic;
+    const Status status = sum_of_ones(comm, 5000, trouble, how);
+    if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+    how.protocol = route::Protocol::ll;
+    if (sum_of_ones(comm, 5000, trouble, how).text().find("ll128") == std::string::npos)
+      trouble.add("it goes with ll");
+  };
+  const auto names_it = [](const std::string& text) {
+    return text.find("deterministic") != std::string::npos &&
+           text.find("NEARLIGHT_DETERMINISTIC") != std::string::npos;
+  };
+  {
+    const Set set(kForce, "two_shot_atomic");
+    const std::string refused = test::run_communicators(Kind::threads, 2, test::patient(), nothing);
+    EXPECT_TRUE(names_it(refused)) << refused;
+  }
+  const std::string refused = test::run_communicators(Kind::threads, 2, test::patient(), call);
+  EXPECT_TRUE(names_it(refused)) << refused;
+  const Set allowed(kDeterministic, "0");
+  EXPECT_EQ(test::run_communicators(Kind::threads, 2, test::patient(), call), "");
+  // The configuration stands above the variable.
+  runtime::Options options = test::patient();
+  options.deterministic = true;
+  EXPECT_TRUE(names_it(test::run_communicators(Kind::threads, 2, options, call)));
+  const Set set(kForce, "two_shot_atomic");
+  const auto body = [](Communicator& comm, Exchange&, Problems& trouble) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{100}, std::size_t{20'000}}) {
+      for (const DataType type : {DataType::f32, DataType::i32}) {
+        const auto route = comm.explain_all_reduce(count, type, ReduceOp::sum);
+        const bool atomic = count > 1 && type == DataType::f32;
+        if ((route.algorithm == route::Algorithm::two_shot_atomic) != atomic)
+          trouble.add("%zu %s: %s", count, name_of(type), route.reason);
+      }
+      if (const Status status = sum_of_ones(comm, count, trouble); !status.ok())
+        trouble.add("%s", status.to_string().c_str());
+    }
+  };
+  EXPECT_EQ(test::run_communicators(Kind::threads, 3, test::patient(), body), "");
+}
+
 TEST(Steering, TwoShotIsForcedWhereTheMessageCanBeCut) {
   const Set set(kForce, "two_shot");
   const auto body = [](Communicator& comm, Exchange&, Problems& trouble) {
@@ -125,6 +184,80 @@ TEST(Steering, RanksWithDifferentForcedProtocolsAreToldSo) {
                          {kForce, "not set on rank 0", "sentinel on rank 1"});
   };
   EXPECT_EQ(test::run_ranks(Kind::processes, 3, body), "");
+}
+
+// No NCCL is attached to CPU ranks.
+TEST(Steering, NcclIsForcedOnlyWhereOneIsAttached) {
+  const Set set(kForce, "nccl");
+  const auto body = [](Exchange& exchange, Problems& trouble) {
+    const auto comm = create_host(exchange, test::patient());
+    if (comm.ok()) return trouble.add("created");
+    test::expect_failure(trouble, "creation", comm.status(), Code::invalid_argument,
+                         {kForce, "nccl", "attached"});
+  };
+  EXPECT_EQ(test::run_ranks(Kind::threads, 2, body), "");
+  EXPECT_EQ(forced_in_words(number_of(route::Forced{route::Algorithm::nccl, {}})), "nccl");
+}
+
+TEST(Steering, NcclAskedForByACallIsRefusedWithItsName) {
+  const auto body = [](Communicator& comm, Exchange&, Problems& trouble) {
+    CallOptions how;
+    how.algorithm = route::Algorithm::nccl;
+    test::expect_failure(trouble, "call", sum_of_ones(comm, 100, trouble, how), Code::invalid_argument,
+                         {"algorithm: nccl", "attached"});
+    how.protocol = route::Protocol::ll;
+    test::expect_failure(trouble, "call", sum_of_ones(comm, 100, trouble, how), Code::invalid_argument,
+                         {"protocol: ll", "nccl"});
+    if (const Status status = sum_of_ones(comm, 100, trouble); !status.ok())
+      trouble.add("afterwards: %s", status.to_string().c_str());
+  };
+  EXPECT_EQ(test::run_communicators(Kind::threads, 2, test::patient(), body), "");
+}
+
+constexpr const char* kMaxCtas = "NEARLIGHT_MAX_CTAS";
+
+TEST(Steering, MaxCtasIsANumberAndNoMoreThanTheRegions) {
+  EXPECT_EQ(*effective_max_ctas({}), 0u);
+  Options options;
+  {
+    const Set set(kMaxCtas, "16");
+    EXPECT_EQ(*effective_max_ctas({}), 16u);
+    options.max_ctas = 8;
+    EXPECT_EQ(*effective_max_ctas(options), 8u);
+    options = {};
+    options.regions = 15;
+    EXPECT_EQ(effective_max_ctas(options).status().text(),
+              "NEARLIGHT_MAX_CTAS: 16 is more than the 15 regions");
+  }
+  for (const char* value : {"-1", "1025", "many", ""}) {
+    const Set set(kMaxCtas, value);
+    EXPECT_EQ(effective_max_ctas({}).status().code(), Code::invalid_argument) << value;
+    EXPECT_THAT(effective_max_ctas({}).status().text(), HasSubstr(kMaxCtas));
+  }
+  options = {};
+  options.regions = 16;
+  options.max_ctas = 17;
+  EXPECT_EQ(effective_max_ctas(options).status().text(), "max_ctas: 17 is more than the 16 regions");
+  options.max_ctas = 16;
+  EXPECT_EQ(*effective_max_ctas(options), 16u);
+  options.max_ctas = 1025;
+  options.regions = 0;
+  EXPECT_THAT(check_options(options).text(), HasSubstr("max_ctas: 1025"));
+}
+
+TEST(Steering, RanksWithDifferentMaxCtasAreToldSo) {
+  for (const bool by_variable : {false, true}) {
+    const auto body = [by_variable](Exchange& exchange, Problems& trouble) {
+      Options options = test::patient();
+      if (exchange.rank() == 1 && by_variable) ::setenv(kMaxCtas, "8", 1);
+      if (exchange.rank() == 1 && !by_variable) options.max_ctas = 8;
+      const auto comm = create_host(exchange, options);
+      if (comm.ok()) return trouble.add("created");
+      test::expect_failure(trouble, "creation", comm.status(), Code::invalid_usage,
+                           {"max_ctas is 0 on rank 0, 8 on rank 1"});
+    };
+    EXPECT_EQ(test::run_ranks(Kind::processes, 2, body), "");
+  }
 }
 
 TEST(Steering, AnUnknownProtocolOnOneRankFailsAll) {

@@ -34,6 +34,9 @@ probe::SolReport sample_report() {
   report.sol_us = 0.81;
   report.remote_load_us = 0.853;
   report.store_gbs = 340;
+  report.arrival_relaxed_us = 0.71;
+  report.arrival_acquire_us = 0.73;
+  report.arrival_fence_us = 1.93;
   report.launch_floor_us = 0.53;
   report.launch_floor_pdl_us = 0.44;
   report.eager_floor_us = 6.5;
@@ -43,9 +46,10 @@ probe::SolReport sample_report() {
 TEST(SolTable, ShowsEveryQuantityWithItsUnit) {
   const std::string table =
       sol_table({"NVIDIA H200", 2, "NVLink", "580", "13.0", "none", "cpu"}, sample_report());
-  for (const char* text : {"NVIDIA H200 x 2, link NVLink", "L2 round trip: ", "one way: ", "remote load: ",
-                           "speed of light: ", "GPU 0 SM 66 -> GPU 1 SM 66", "0.6540", "0.6730", "0.6900",
-                           "340 GB/s", "0.53 us", "0.44 us", "6.5 us", "0.81 us"}) {
+  for (const char* text :
+       {"NVIDIA H200 x 2, link NVLink", "L2 round trip: ", "one way: ", "remote load: ", "speed of light: ",
+        "GPU 0 SM 66 -> GPU 1 SM 66", "0.6540", "0.6730", "0.6900", "340 GB/s", "0.53 us", "0.44 us",
+        "6.5 us", "0.81 us", "0.71 us", "0.73 us", "1.93 us", "every poll acquires"}) {
     EXPECT_THAT(table, HasSubstr(text));
   }
 }
@@ -55,11 +59,15 @@ TEST(SolTable, LeavesOutWhatACpuDoesNotHave) {
   report.backend = "cpu";
   report.remote_load.clear();
   report.remote_load_us.reset();
+  report.arrival_relaxed_us.reset();
+  report.arrival_acquire_us.reset();
+  report.arrival_fence_us.reset();
   report.launch_floor_us.reset();
   report.launch_floor_pdl_us.reset();
   report.eager_floor_us.reset();
   const std::string table = sol_table({"none", 0, "shm", "none", "none", "none", "cpu"}, report);
-  for (const char* text : {"launch", "remote load", "GPU      "}) EXPECT_THAT(table, Not(HasSubstr(text)));
+  for (const char* text : {"launch", "remote load", "GPU      ", "polls"})
+    EXPECT_THAT(table, Not(HasSubstr(text)));
   EXPECT_THAT(table, HasSubstr("local load: "));
 }
 

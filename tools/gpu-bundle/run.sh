@@ -71,6 +71,11 @@ if [ -z "$gpus" ]; then
 fi
 case "$gpus" in '' | *[!0-9]*) die "--gpus needs a number, not '$gpus'" ;; esac
 
+folder_of() { # folder_of nvidia.PACKAGE: where the libraries of that Python package are
+  python3 -c 'import importlib, os, sys; print(os.path.join(list(importlib.import_module(sys.argv[1]).__path__)[0], "lib"))' \
+    "$1" 2>/dev/null
+}
+
 find_nccl() { # the folder of libnccl.so.2
   local dir
   if [ -n "${NEARLIGHT_NCCL_DIR:-}" ]; then
@@ -78,7 +83,7 @@ find_nccl() { # the folder of libnccl.so.2
     printf '%s\n' "$NEARLIGHT_NCCL_DIR"
     return
   fi
-  dir=$(python3 -c 'import os, nvidia.nccl; print(os.path.join(list(nvidia.nccl.__path__)[0], "lib"))' 2>/dev/null)
+  dir=$(folder_of nvidia.nccl)
   if [ -n "$dir" ] && [ -e "$dir/libnccl.so.2" ]; then
     printf '%s\n' "$dir"
     return
@@ -89,6 +94,9 @@ find_nccl() { # the folder of libnccl.so.2
 
 nccl=$(find_nccl) || exit 2
 if [ -n "$nccl" ]; then export LD_LIBRARY_PATH="$nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"; fi
+# NVSHMEM loads parts of itself by name from there, too.
+nvshmem=$(folder_of nvidia.nvshmem)
+if [ -n "$nvshmem" ] && [ -e "$nvshmem/libnvshmem_host.so.3" ]; then export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$nvshmem"; fi
 export PATH="$here/bin:$PATH"
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 # No NVLink multicast, by nobody: not by the peers that are measured either.

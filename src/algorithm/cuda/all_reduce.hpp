@@ -32,11 +32,11 @@ struct AllReduceArgs {
   std::size_t stride;        // bytes
   std::size_t region_bytes;  // from one region to the next
   std::int32_t rank, nranks;
-  std::uint32_t slots, cells, packets;  // see protocol::RegionLayout
-  std::uint32_t first_slot;             // LL: where in each region the message's slots begin
-  std::uint32_t first_region;           // the one that `regions` points to; launch() fills it in
-  RegionStateWords* states;             // one a region
-  std::uint32_t* abort;                 // host-visible, see protocol::Control
+  std::uint32_t slots, cells, packets, wide, sums;  // see protocol::RegionLayout
+  std::uint32_t first_slot;                         // LL: where in each region the message's slots begin
+  std::uint32_t first_region;                       // the one that `regions` points to; launch() fills it in
+  RegionStateWords* states;                         // one a region
+  std::uint32_t* abort;                             // host-visible, see protocol::Control
   std::uint32_t* claim;
   std::uint32_t* valid;           // host-visible
   protocol::FaultRecord* record;  // host-visible
@@ -76,7 +76,8 @@ struct LaunchShape {
   std::uint32_t held;     // 1, 2 or 4 packs of LL (at most algorithm::max_held(nranks)) or packets of the
                           // sentinel a thread
   std::uint32_t grid;     // CTAs, at most the number of regions
-  std::uint32_t threads;  // a multiple of 32, at most kMaxThreads; with LL threads * held <= slots
+  std::uint32_t threads;  // that the message is cut by: a multiple of 32, at most kMaxThreads; with LL
+                          // threads * held <= slots. As many run, or as fit (algorithm/fit.hpp)
   bool loop = false;      // samples * chain operations in one kernel: has_own_code() only
   bool pinned = false;    // loop only: `grid` is 1, and the CTA is the one that lands on the wanted SM
   bool delayed = false;   // with test delays: f32 sum only
@@ -84,14 +85,12 @@ struct LaunchShape {
   std::uint32_t first_region = 0;  // CTA 0's; the others' follow it
 };
 
-inline constexpr std::uint32_t kMaxThreads = 512;
-
 // Enqueues one kernel with programmatic dependent launch; nothing is allocated, nothing else is called.
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream);
 
 // The pre-multiplied sum of a single rank: recv[i] = factor * send[i]. Of `args` the buffers, the count and
-// the factor are read.
-Status launch_alone(const AllReduceArgs& args, DataType type, cudaStream_t stream);
+// the factor are read. `max_ctas`: 0 for no limit of the caller's.
+Status launch_alone(const AllReduceArgs& args, DataType type, std::uint32_t max_ctas, cudaStream_t stream);
 
 // Loads every kernel on the current device: lazy loading would wait for a kernel that waits for this launch.
 Status preload();

@@ -31,6 +31,12 @@ __global__ void __launch_bounds__(kMaxThreads, 1) all_reduce_any(const __grid_co
     protocol::Session session(region, coop, state, control, args.first_region + cta, args.collective);
     work.run(session, NoDelay{});
     session.close();
+  } else if constexpr (protocol_kind == Protocol::ll128) {
+    exec::wait_for_previous_kernel();
+    exec::allow_dependent_launch();
+    protocol::Session session(region, coop, state, control, args.first_region + cta, args.collective);
+    one_shot_ll128<Math, kMax>(session, share, input, output, NoDelay{}, math);
+    session.close();
   } else if constexpr (protocol_kind == Protocol::sentinel) {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
@@ -90,6 +96,10 @@ template <class T>
 Kernel pick_any(const Pick& pick) {
   if (pick.variant != Variant::once) return nullptr;
   if (pick.nranks == 1) return multiply_alone<T>;
+  if (pick.algorithm == Algorithm::two_shot_atomic) return nullptr;  // see pick_atomic()
+  if (pick.protocol == Protocol::ll128) {
+    return pick.nranks <= 2 ? all_reduce_any<T, 2, Protocol::ll128> : all_reduce_any<T, 8, Protocol::ll128>;
+  }
   if (pick.algorithm == Algorithm::two_shot) {
     if (pick.protocol == Protocol::ll) return all_reduce_two_shot_any<T, 8, Protocol::ll>;
     if constexpr (kHasSentinel<T>) {

@@ -8,6 +8,7 @@
 #include "algorithm/cuda/all_reduce.hpp"
 #include "algorithm/cuda/enqueue.hpp"
 #include "algorithm/one_shot.hpp"
+#include "algorithm/one_shot_ll128.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
 #include "algorithm/traced.hpp"
@@ -31,7 +32,8 @@ inline constexpr int kSimpleUnroll = kMax <= 2   ? 4
 
 template <int kMax>
 NL_FN Region<kMax> region_of(const AllReduceArgs& args, std::uint32_t cta) {
-  const protocol::RegionLayout layout{args.nranks, args.slots, args.cells, args.packets};
+  const protocol::RegionLayout layout{args.nranks,  args.slots, args.cells,
+                                      args.packets, args.wide,  args.sums};
   return Region<kMax>(args.regions + cta * args.region_bytes, args.stride, args.rank, layout);
 }
 NL_FN protocol::Control<CudaSpace> control_of(const AllReduceArgs& args) {
@@ -194,6 +196,23 @@ __global__ void __launch_bounds__(kMaxThreads, kHeld == kAnyLength ? 1 : 2)
   }
 }
 
+// By wide lines, any message. The threads of a CTA are whole warps.
+template <class T, ReduceOp op, int kMax>
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    all_reduce_ll128(const __grid_constant__ AllReduceArgs args) {
+  using Math = PackMath<CudaSpace, T, op>;
+  const std::uint32_t cta = exec::cta_index();
+  const exec::CtaCoop coop;
+  const auto region = region_of<kMax>(args, cta);
+  const Buffer<CudaSpace, T> input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
+  State& state = reinterpret_cast<State*>(args.states)[cta];
+  exec::wait_for_previous_kernel();
+  exec::allow_dependent_launch();
+  protocol::Session session(region, coop, state, control_of(args), args.first_region + cta, args.collective);
+  one_shot_ll128<Math, kMax>(session, {cta, exec::cta_count()}, input, output, NoDelay{});
+  session.close();
+}
+
 // Two-shot by packets, any message.
 template <class T, ReduceOp op, int kMax>
 __global__ void __launch_bounds__(kMaxThreads, 1)
@@ -230,9 +249,15 @@ template <Variant variant>
 inline constexpr bool kOneEach = variant == Variant::once || variant == Variant::traced;
 
 // null when there is no such kernel (a held count that the number of ranks does not allow; sentinel with
-// another operator than sum, in a loop or with delays).
+// another operator than sum, in a loop or with delays; LL128 of floats, in a loop or with delays).
 template <class T, ReduceOp op, int kMax, Variant variant>
 Kernel pick_shape(const Pick& pick) {
+  if (pick.algorithm == Algorithm::two_shot_atomic) return nullptr;  // see pick_atomic()
+  if (pick.protocol == Protocol::ll128) {
+    // Of the types that have no sentinel; the others take their operator at run time.
+    if constexpr (!kHasSentinel<T> && variant == Variant::once) return all_reduce_ll128<T, op, kMax>;
+    return nullptr;
+  }
   if (pick.algorithm == Algorithm::two_shot) {
     // The others take their operator at run time.
     if constexpr (kHasSentinel<T> && op == ReduceOp::sum && variant == Variant::once) {
@@ -302,5 +327,7 @@ Kernel pick_f16(const Pick& pick);
 Kernel pick_any_integer(DataType type, const Pick& pick);
 Kernel pick_any_float(DataType type, const Pick& pick);
 Kernel pick_any_small_float(DataType type, const Pick& pick);
+// Those that add whole lines (algorithm::reduces()).
+Kernel pick_atomic(DataType type, const Pick& pick);
 
 }  // namespace nearlight::algorithm::cuda

@@ -1,5 +1,6 @@
 #include "algorithm/cuda/all_reduce_kernels.cuh"
 #include "algorithm/cuda/enqueue.hpp"
+#include "algorithm/fit.hpp"
 
 namespace nearlight::algorithm::cuda {
 
@@ -21,11 +22,13 @@ Kernel pick_own(DataType type, const Pick& pick) {
 }
 
 Kernel pick_kernel(DataType type, const Pick& pick) {
+  if (pick.algorithm == Algorithm::two_shot_atomic) return pick_atomic(type, pick);
   if (pick.nranks > 1 && has_own_code(type, pick.op)) {
-    // Of the sentinel's there are own ones for sum alone.
+    // Of the sentinel's there are own ones for sum alone, of LL128's for integers.
     const Kernel own = pick_own(type, pick);
-    if (own != nullptr || (pick.protocol != Protocol::sentinel && pick.algorithm != Algorithm::two_shot))
-      return own;
+    const bool some_own = pick.protocol == Protocol::sentinel || pick.protocol == Protocol::ll128 ||
+                          pick.algorithm == Algorithm::two_shot;
+    if (own != nullptr || !some_own) return own;
   }
   for (const auto pick_any : {pick_any_integer, pick_any_float, pick_any_small_float}) {
     if (const Kernel kernel = pick_any(type, pick); kernel != nullptr) return kernel;
@@ -68,25 +71,13 @@ Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t
   args.regions += shape.first_region * args.region_bytes;
   args.states += shape.first_region;
   const Variant variant = shape.loop ? Variant::loop : shape.delayed ? Variant::delayed : Variant::once;
-  const std::uint64_t bytes = args.count * size_of(shape.type);
-  const std::uint64_t places =
-      reinterpret_cast<std::uintptr_t>(args.send) | reinterpret_cast<std::uintptr_t>(args.recv);
-  const std::size_t unit = shape.protocol == Protocol::sentinel ? sizeof(exec::Vec) : sizeof(exec::Pack);
-  const std::uint64_t units = bytes / unit;  // a thread takes one
-  // The fast kernel has no idle CTA and no idle thread: those of the last warp double its last pack, and
-  // there is no warp after it. With several packets held no thread is without one of them.
-  const std::uint64_t before_last_cta = std::uint64_t{shape.grid - 1} * shape.threads;
-  const bool none_idle = units > before_last_cta && units - before_last_cta <= shape.threads &&
-                         units - before_last_cta > shape.threads - 32;
-  const bool has_places = shape.protocol != Protocol::sentinel || shape.threads * shape.held <= args.packets;
-  const bool all_full = units == std::uint64_t{shape.grid} * shape.threads * shape.held;
-  const bool wide = shape.threads == kMaxThreads;
-  const bool fits = (bytes | places) % unit == 0;
-  const bool fast = has_places && fits && (shape.held == 1 ? none_idle : all_full && wide);
-  const bool whole = wide && fits && units % 32 == 0 && args.packets % 32 == 0;
-  Pick pick{shape.op, args.nranks, shape.protocol, shape.held, fast, variant, shape.algorithm, whole};
+  const Cut cut{shape.type, shape.op,      shape.algorithm, shape.protocol, args.count * size_of(shape.type),
+                shape.grid, shape.threads, shape.held,      args.packets};
+  const Fit fit =
+      fit_of(cut, reinterpret_cast<std::uintptr_t>(args.send) | reinterpret_cast<std::uintptr_t>(args.recv));
+  Pick pick{shape.op, args.nranks, shape.protocol, shape.held, fit.fast, variant, shape.algorithm, fit.whole};
   if (shape.traced && variant == Variant::once && shape.algorithm == Algorithm::one_shot &&
-      is_traced(shape.type, shape.op)) {
+      is_traced(shape.type, shape.op, shape.protocol)) {
     pick.variant = Variant::traced;
   }
   const Kernel kernel = pick_kernel(shape.type, pick);
@@ -98,25 +89,17 @@ Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t
                    : shape.loop  ? ", in a loop"
                                  : "");
   }
-  // With many CTAs those of the kernel of any message, which have more registers, get fewer threads, so that
-  // two fit an SM as two of the others do.
-  const bool few_registers =
-      shape.op == ReduceOp::sum && has_own_code(shape.type, shape.op) && (fast || whole);
-  const bool cut_by_span = shape.protocol == Protocol::sentinel && shape.algorithm == Algorithm::one_shot;
-  const std::uint32_t most =
-      cut_by_span && !few_registers && shape.grid > kFewCtas ? kSharedSmThreads : kMaxThreads;
-  const unsigned threads = shape.threads < most ? shape.threads : most;
-  return enqueue(kernel, args, shape.pinned ? kPinnedCtas : shape.grid, threads, stream);
+  return enqueue(kernel, args, shape.pinned ? kPinnedCtas : shape.grid, threads_that_run(cut, fit), stream);
 }
 
-Status launch_alone(const AllReduceArgs& args, DataType type, cudaStream_t stream) {
+Status launch_alone(const AllReduceArgs& args, DataType type, std::uint32_t max_ctas, cudaStream_t stream) {
   const Kernel kernel =
       pick_kernel(type, {ReduceOp::premul_sum, 1, Protocol::simple, 0, false, Variant::once});
   if (kernel == nullptr) return failure(Code::invalid_argument, "no kernel for one rank's %s", name_of(type));
-  constexpr std::uint64_t kMostCtas = 256;
+  const std::uint64_t most_ctas = max_ctas != 0 && max_ctas < 256 ? max_ctas : 256;
   const std::uint64_t per_cta = kMaxThreads * (sizeof(exec::Vec) / size_of(type));
   const std::uint64_t ctas = (args.count + per_cta - 1) / per_cta;
-  return enqueue(kernel, args, static_cast<unsigned>(ctas < kMostCtas ? ctas : kMostCtas), kMaxThreads,
+  return enqueue(kernel, args, static_cast<unsigned>(ctas < most_ctas ? ctas : most_ctas), kMaxThreads,
                  stream);
 }
 
@@ -131,6 +114,9 @@ Status load_variant(Variant variant) {
       for (const int nranks : {1, 2, 4, 8}) {
         for (const bool fast : {false, true}) {
           NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::simple, 0, fast, variant})));
+          for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot_atomic}) {
+            NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::ll128, 1, fast, variant, algorithm})));
+          }
           for (const Protocol protocol : {Protocol::ll, Protocol::sentinel}) {
             NL_TRY(load(pick_kernel(type, {op, nranks, protocol, 1, fast, variant, Algorithm::two_shot})));
           }

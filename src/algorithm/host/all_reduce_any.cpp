@@ -4,6 +4,7 @@
 #include "algorithm/host/bulk.hpp"
 #include "algorithm/host/region.hpp"
 #include "algorithm/host/two_shot.hpp"
+#include "algorithm/one_shot_ll128.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
 #include "algorithm/traced.hpp"
@@ -54,10 +55,14 @@ void run(const AllReduceCall& call, const HooksOf& hooks_of) {
   const Bufs output(call.recv, call.count);
   const Math math{call.op};
   const auto hooks = hooks_of(session.epoch());
-  if (call.algorithm == Algorithm::two_shot) {
+  if (call.algorithm == Algorithm::two_shot_atomic) {
+    two_shot_atomic_of<T>(session, call.op, input, output, hooks);
+  } else if (call.algorithm == Algorithm::two_shot) {
     two_shot_of<T, kMax>(session, call.protocol, input, output, hooks, math);
   } else if (call.protocol == Protocol::ll) {
     one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, hooks, math);
+  } else if (call.protocol == Protocol::ll128) {
+    one_shot_ll128<Math, kMax>(session, Share{0, 1}, input, output, hooks, math);
   } else if (call.protocol == Protocol::sentinel) {
     if constexpr (kHasSentinel<T>) {
       one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, 1, input, output, hooks, math);

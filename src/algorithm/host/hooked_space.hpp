@@ -12,8 +12,8 @@
 namespace nearlight::algorithm::host {
 
 // What happens to one of the things that a rank sends in a call: `index` counts them from 0, in the order in
-// which they are stored for the others. They are lines (LL), packets (sentinel), and in simple the runs of
-// cells, cells and flags.
+// which they are stored for the others. They are lines (LL, LL128), packets (sentinel), what is added to
+// sums, and in simple the runs of cells, cells and flags.
 struct PacketFault {
   enum class Kind : std::uint32_t { none = 0, lost = 1, spoilt = 2 };
   Kind kind = Kind::none;
@@ -53,6 +53,15 @@ struct HookedSpace : exec::HostSpace {
                                    ? exec::Vec{{value.pack[0] ^ kSpoilt, value.pack[1]}}
                                    : value);
   }
+  static void store_part(Wide& line, int part, const Part& value) {
+    const auto fate = next();
+    if (fate != PacketFault::Kind::lost) Base::store_part(line, part, as_sent(value, fate));
+  }
+  template <exec::Adds adds>
+  static void add_part(Wide& line, int part, const Part& value) {
+    const auto fate = next();
+    if (fate != PacketFault::Kind::lost) Base::add_part<adds>(line, part, as_sent(value, fate));
+  }
   static void store_cell(Cell& cell, const exec::Vec& value) {
     const auto fate = next();
     if (fate == PacketFault::Kind::lost) return;
@@ -84,6 +93,10 @@ struct HookedSpace : exec::HostSpace {
   // The highest bit of an exponent, or a large part of an integer: no small whole number hides it in a sum.
   static constexpr exec::Pack kSpoilt = 0x40000000;
 
+  static Part as_sent(Part value, PacketFault::Kind fate) {
+    if (fate == PacketFault::Kind::spoilt) value.pack[0] ^= kSpoilt;
+    return value;
+  }
   static PacketFault::Kind next() {
     Planted* const planted = planted_;
     if (planted == nullptr || planted->sent_++ != planted->fault_.index) return PacketFault::Kind::none;

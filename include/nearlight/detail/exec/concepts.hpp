@@ -31,13 +31,24 @@ struct alignas(16) Vec {
   Pack pack[2];
 };
 
+// What the elements of a wide line are when they are added, and the integers of models, which no GPU adds so.
+enum class Adds { f32, f16, bf16, i32 };
+
+// The packs of a wide line that one thread stores, loads or adds.
+template <int kPacks>
+struct LinePart {
+  static_assert(kPacks >= 2);
+  Pack pack[kPacks];
+};
+
 template <class S>
 concept ExecSpace = requires(typename S::Line& line, const typename S::Line& const_line,
                              typename S::Word& word, const typename S::Word& const_word,
                              typename S::Cell& cell, const typename S::Cell& const_cell,
                              typename S::Packet& packet, const typename S::Packet& const_packet, Pack pack,
-                             const Vec& vec, std::uint32_t value, Pack& out, std::uint32_t& seen,
-                             std::uint32_t spins) {
+                             typename S::Wide& wide, const typename S::Wide& const_wide,
+                             const typename S::Part& part, const Vec& vec, std::uint32_t value, Pack& out,
+                             std::uint32_t& seen, std::uint32_t spins) {
   // Line: 8 bytes of payload that carry their own arrival. Stores both, relaxed or stronger, system scope.
   S::store_line(line, pack, value);
   // True only when `out` is the pack that was stored with exactly this flag. `seen` is a flag found in the
@@ -55,6 +66,21 @@ concept ExecSpace = requires(typename S::Line& line, const typename S::Line& con
   // scope, each half in one piece, the halves in any order.
   S::store_packet(packet, vec);
   { S::load_packet(const_packet) } -> std::same_as<Vec>;
+  // Wide line: packs of payload and, last, a word of 8 bytes that tells of their arrival. kLineThreads
+  // neighbouring threads share it, a part of S::Part each; all that run in lockstep, of several lines, call
+  // these together. System scope, relaxed or stronger. *Whole*: a load that gets the word of a store, or of
+  // an add, gets all that was stored or added with it. That is more than PTX promises; where it is not so on
+  // some GPUs, a test at creation finds it (probe/line_test.hpp).
+  { S::kLineThreads } -> std::convertible_to<int>;
+  S::store_part(wide, 0, part);
+  { S::load_part(const_wide, 0) } -> std::same_as<typename S::Part>;
+  // Element by element, all threads' of all ranks one after the other in some order.
+  S::template add_part<Adds::f32>(wide, 0, part);
+  // All bits 0, as at rest. Not a message: its order is the caller's ([A3], [E2]).
+  S::zero_part(wide, 0);
+  // One thread's affair: a look at the word, for reports, and the word as it was before all epochs.
+  { S::load_word(const_wide) } -> std::same_as<Pack>;
+  S::clear_word(wide);
   // Full fence, system scope. Rare: where the epoch wraps, between the rounds of a long sentinel message.
   S::fence_system();
   // Between two polls; `spins` counts the polls of this wait.

@@ -20,6 +20,12 @@ struct CudaSpace {
   using Word = std::uint32_t;
   using Cell = Vec;
   using Packet = Vec;
+  // 128 bytes, 16 by each of 8 threads; a warp has four of them.
+  static constexpr int kLineThreads = 8;
+  using Part = LinePart<2>;
+  struct alignas(128) Wide {
+    Vec part[kLineThreads];
+  };
 
   static constexpr std::uint32_t kPollsPerCheck = 2048;  // about 0.3 ms of polling
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
@@ -102,6 +108,37 @@ struct CudaSpace {
                  : "l"(&packet)
                  : "memory");
     return value;
+  }
+
+  // A line is seen whole where whole warps store and load it converged (docs/dev/lab.md); a warp that has
+  // fallen apart tears some.
+  static NL_FN void store_part(Wide& line, int part, const Part& value) {
+    __syncwarp();
+    store_16(line.part[part], value);
+  }
+  static NL_FN Part load_part(const Wide& line, int part) {
+    __syncwarp();
+    return load_16(line.part[part]);
+  }
+  template <Adds adds>
+  static NL_FN void add_part(Wide& line, int part, const Part& value) {
+    __syncwarp();
+    add_16<adds>(line.part[part], value);
+  }
+  static NL_FN void zero_part(Wide& line, int part) { store_part(line, part, {}); }
+  static NL_FN Pack load_word(const Wide& line) {
+    Pack word;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
+                 : "=l"(word)
+                 : "l"(&line.part[kLineThreads - 1].pack[1])
+                 : "memory");
+    return word;
+  }
+
+  static NL_FN void clear_word(Wide& line) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(&line.part[kLineThreads - 1].pack[1]),
+                 "l"(Pack{0})
+                 : "memory");
   }
 
   // The rank's own buffers. Device scope so that a load is served by L2: the kernel before may have written
@@ -222,6 +259,73 @@ struct CudaSpace {
     std::uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     return now;
+  }
+
+  // Whether all threads of this one's wide line say true; all in lockstep call it.
+  static NL_FN bool all_of_line(bool mine) {
+    const std::uint32_t votes = __ballot_sync(0xffffffffu, mine);
+    return (votes >> (threadIdx.x % 32 / kLineThreads * kLineThreads) & 0xffu) == 0xffu;
+  }
+
+ protected:
+  // One thread's 16 bytes of a wide line.
+  static NL_FN void store_16(Vec& at, const Part& value) {
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(&at),
+                 "r"(low_half(value.pack[0])), "r"(high_half(value.pack[0])), "r"(low_half(value.pack[1])),
+                 "r"(high_half(value.pack[1]))
+                 : "memory");
+  }
+  static NL_FN Part load_16(const Vec& at) {
+    std::uint32_t a, b, c, d;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "l"(&at)
+                 : "memory");
+    return {{join_halves(a, b), join_halves(c, d)}};
+  }
+  // From sm_90 on; before, nothing is added, and nobody is told to (route::Facts::adds_lines).
+  template <Adds adds>
+  static NL_FN void add_16(Vec& at, const Part& value) {
+    static_assert(adds != Adds::i32, "no GPU adds integers line by line");
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    const std::uint32_t a = low_half(value.pack[0]), b = high_half(value.pack[0]);
+    const std::uint32_t c = low_half(value.pack[1]), d = high_half(value.pack[1]);
+    if constexpr (adds == Adds::f32) {
+      asm volatile("red.relaxed.sys.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(&at), "f"(as_float(a)),
+                   "f"(as_float(b)), "f"(as_float(c)), "f"(as_float(d))
+                   : "memory");
+    } else if constexpr (adds == Adds::f16) {
+      asm volatile("red.relaxed.sys.global.add.noftz.v4.f16x2 [%0], {%1, %2, %3, %4};" ::"l"(&at), "r"(a),
+                   "r"(b), "r"(c), "r"(d)
+                   : "memory");
+    } else {
+      asm volatile("red.relaxed.sys.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};" ::"l"(&at), "r"(a),
+                   "r"(b), "r"(c), "r"(d)
+                   : "memory");
+    }
+#endif
+  }
+};
+
+// A wrong space, for the test of the test of lines: every group of 8 threads has its own control flow, so
+// that a line is no longer the work of a whole warp.
+struct CudaSpaceApart : CudaSpace {
+  static constexpr int kLockstep = kLineThreads;
+  static NL_FN std::uint32_t group() { return 0xffu << (threadIdx.x % 32 / kLineThreads * kLineThreads); }
+  static NL_FN bool all_in_lockstep(bool mine) { return __all_sync(group(), mine) != 0; }
+  static NL_FN bool all_of_line(bool mine) { return all_in_lockstep(mine); }
+  static NL_FN void store_part(Wide& line, int part, const Part& value) {
+    __syncwarp(group());
+    store_16(line.part[part], value);
+  }
+  static NL_FN Part load_part(const Wide& line, int part) {
+    __syncwarp(group());
+    return load_16(line.part[part]);
+  }
+  template <Adds adds>
+  static NL_FN void add_part(Wide& line, int part, const Part& value) {
+    __syncwarp(group());
+    add_16<adds>(line.part[part], value);
   }
 };
 

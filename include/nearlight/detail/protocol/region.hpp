@@ -5,11 +5,13 @@
 //   lines    [bank 2][source rank][slot]    16 bytes each, for LL
 //   payload  [bank 2][source rank][cell]    16 bytes each, for the simple protocol
 //   packets  [bank 2][source rank][packet]  16 bytes each, for the sentinel protocol; at rest all bits set
+//   wide     [bank 2][source rank][line]    128 bytes each, for LL128
+//   sums     [bank 2][line]                 128 bytes each, to which all ranks add; at rest zero
 //
 // The places depend on the number of ranks and on the configured sizes only, never on a message: a flag that
-// moved with the message size would be overwritten by another message's payload. LL lines, payload and
-// packets share no byte for the same reason. The epoch and the failure word are the rank's own and lie
-// outside (RegionState).
+// moved with the message size would be overwritten by another message's payload. LL lines, payload,
+// packets, wide lines and sums share no byte for the same reason. The epoch and the failure word are the
+// rank's own and lie outside (RegionState).
 #pragma once
 
 #include <cstddef>
@@ -23,12 +25,16 @@ namespace nearlight::protocol {
 inline constexpr int kBanks = 2;
 inline constexpr std::size_t kFlagStride = 128;  // bytes; one flag a cache line, of GPU and CPU
 inline constexpr int kMaxRanks = 8;
+inline constexpr std::size_t kWideBytes = 128;
+inline constexpr std::uint32_t kWideStep = 4;  // the lines of a warp
 
 struct RegionLayout {
   std::int32_t nranks = 0;
   std::uint32_t slots = 0;    // LL lines per bank and source
   std::uint32_t cells = 0;    // 16-byte payload cells per bank and source
   std::uint32_t packets = 0;  // likewise, packets of the sentinel protocol
+  std::uint32_t wide = 0;     // likewise, lines of LL128; a multiple of kWideStep
+  std::uint32_t sums = 0;     // lines per bank that are added to; likewise
 
   NL_HOST_FN std::size_t flags_bytes() const {
     return kFlagStride * kBanks * static_cast<std::size_t>(nranks);
@@ -44,9 +50,16 @@ struct RegionLayout {
   }
   // Where the packets begin in a region.
   NL_HOST_FN std::size_t packets_at() const { return flags_bytes() + lines_bytes() + payload_bytes(); }
-  NL_HOST_FN std::size_t region_bytes() const {
-    return (packets_at() + packets_bytes() + kFlagStride - 1) / kFlagStride * kFlagStride;
+  // Where the wide lines begin, and behind them the sums.
+  NL_HOST_FN std::size_t wide_at() const {
+    return (packets_at() + packets_bytes() + kWideBytes - 1) / kWideBytes * kWideBytes;
   }
+  NL_HOST_FN std::size_t wide_bytes() const {
+    return kWideBytes * kBanks * static_cast<std::size_t>(nranks) * wide;
+  }
+  NL_HOST_FN std::size_t sums_bytes() const { return kWideBytes * kBanks * sums; }
+  // A multiple of kFlagStride.
+  NL_HOST_FN std::size_t region_bytes() const { return wide_at() + wide_bytes() + sums_bytes(); }
 };
 
 // What a protocol asks of a region; the model checker has its own.
@@ -58,10 +71,14 @@ concept RegionView = requires(const V& view, int peer, int bank, int source, std
   { view.slots() } -> std::convertible_to<std::uint32_t>;
   { view.cells() } -> std::convertible_to<std::uint32_t>;
   { view.packets() } -> std::convertible_to<std::uint32_t>;
+  { view.wide_lines() } -> std::convertible_to<std::uint32_t>;
+  { view.sum_lines() } -> std::convertible_to<std::uint32_t>;
   { view.line(peer, bank, source, index) } -> std::same_as<typename V::Space::Line&>;
   { view.flag(peer, bank, source) } -> std::same_as<typename V::Space::Word&>;
   { view.cell(peer, bank, source, index) } -> std::same_as<typename V::Space::Cell&>;
   { view.packet(peer, bank, source, index) } -> std::same_as<typename V::Space::Packet&>;
+  { view.wide(peer, bank, source, index) } -> std::same_as<typename V::Space::Wide&>;
+  { view.sum(peer, bank, index) } -> std::same_as<typename V::Space::Wide&>;
 };
 
 // The rank `hop` places after one's own, round the circle. 0 < hop < nranks.
@@ -92,6 +109,8 @@ class FlatRegion {
   NL_FN std::uint32_t slots() const { return layout_.slots; }
   NL_FN std::uint32_t cells() const { return layout_.cells; }
   NL_FN std::uint32_t packets() const { return layout_.packets; }
+  NL_FN std::uint32_t wide_lines() const { return layout_.wide; }
+  NL_FN std::uint32_t sum_lines() const { return layout_.sums; }
 
   NL_FN typename S::Word& flag(int peer, int bank, int source) const {
     return *reinterpret_cast<typename S::Word*>(of(peer) + kFlagStride * row(bank, source));
@@ -109,11 +128,23 @@ class FlatRegion {
         of(peer) + layout_.packets_at())[row(bank, source) * layout_.packets + index];
   }
 
+  NL_FN typename S::Wide& wide(int peer, int bank, int source, std::uint32_t line) const {
+    return reinterpret_cast<typename S::Wide*>(of(peer) +
+                                               layout_.wide_at())[row(bank, source) * layout_.wide + line];
+  }
+  NL_FN typename S::Wide& sum(int peer, int bank, std::uint32_t line) const {
+    return reinterpret_cast<typename S::Wide*>(
+        of(peer) + layout_.wide_at() +
+        layout_.wide_bytes())[static_cast<std::size_t>(bank) * layout_.sums + line];
+  }
+
  private:
   NL_FN char* of(int peer) const { return base_ + static_cast<std::size_t>(peer) * stride_; }
   NL_FN std::size_t row(int bank, int source) const {
     return static_cast<std::size_t>(bank * nranks() + source);
   }
+
+  static_assert(sizeof(typename S::Wide) == kWideBytes);
 
   char* base_;
   std::size_t stride_;

@@ -179,11 +179,11 @@ class Session {
     if (fault.peer >= 0 || nobody_knows) report_fault<Space>(control, fault);
   }
 
-  // Lines and flags of 2^32 epochs ago would look current again, so each bank is cleared once as numbering
-  // starts anew. [E2] our clearing < fence < our next store (seen by the peer) < the peer's fence at its end
-  // of that epoch < the peer's next store into the cleared bank. Both sides run the fence: touches_wrap()
-  // covers the epoch after, too. Static and by value, so that the session itself never has to leave its
-  // registers.
+  // Lines (LL's and LL128's) and flags of 2^32 epochs ago would look current again, so each bank is cleared
+  // once as numbering starts anew. [E2] our clearing < fence < our next store (seen by the peer) < the peer's
+  // fence at its end of that epoch < the peer's next store into the cleared bank. Both sides run the fence:
+  // touches_wrap() covers the epoch after, too. Static and by value, so that the session itself never has to
+  // leave its registers.
   NL_COLD_FN static void wrap(V view, C coop, std::uint32_t epoch, bool failed) {
     coop.sync();  // nobody still reads what is cleared here
     if (epoch >= Space::kLastEpoch - 1 && !failed) {
@@ -196,6 +196,11 @@ class Session {
         if (coop.thread_rank() == 0) {
           Space::template store<exec::Order::relaxed, exec::Scope::system>(
               view.flag(view.rank(), bank, source), 0u);
+        }
+        // Word by word: threads in lockstep need not be together here, as one of them may have failed.
+        for (std::uint32_t line = static_cast<std::uint32_t>(coop.thread_rank()); line < view.wide_lines();
+             line += static_cast<std::uint32_t>(coop.size())) {
+          Space::clear_word(view.wide(view.rank(), bank, source, line));
         }
       }
     }

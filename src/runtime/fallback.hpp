@@ -1,0 +1,30 @@
+// Somebody else who can do a call: the NCCL communicator that ours is attached to.
+#pragma once
+
+#include <cstddef>
+
+#include "base/deadline.hpp"
+#include "base/exchange.hpp"
+#include "base/status.hpp"
+#include "base/types.hpp"
+#include "runtime/communicator.hpp"
+
+namespace nearlight::runtime {
+
+class Fallback {
+ public:
+  virtual ~Fallback() = default;
+
+  // As NCCL_VERSION_CODE; the same on all ranks, which is checked at creation.
+  virtual int version() const = 0;
+  // What NCCL would set up at its first call: connections and memory, which must not happen beside a kernel
+  // of ours that waits for another rank. Collective, over `exchange` as well; for messages from `first_bytes`
+  // on.
+  virtual Status prepare(Exchange& exchange, std::size_t first_bytes, Deadline deadline) = 0;
+  // Enqueues; may be captured. `type` and `op` are those that route::kept_from_nccl lets through. The
+  // deadline is for the host's part: what is enqueued waits for the other ranks as long as NCCL does.
+  virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                            Stream stream, Deadline deadline) = 0;
+};
+
+}  // namespace nearlight::runtime

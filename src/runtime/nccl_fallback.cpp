@@ -1,0 +1,110 @@
+#include "runtime/nccl_fallback.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "memory/cuda_driver.hpp"
+#include "memory/nccl_call.hpp"
+#include "runtime/cuda_call.hpp"
+
+namespace nearlight::runtime {
+
+namespace {
+
+using memory::Nccl;
+
+// Large enough for the algorithm that NCCL has for large messages.
+constexpr std::size_t kLargeBytes = std::size_t{32} << 20;
+
+// Memory and a stream of the calls that set NCCL up. NCCL may still use them when nobody waits any more.
+class WarmUp {
+ public:
+  static Result<std::shared_ptr<WarmUp>> create(std::size_t bytes) {
+    NL_TRY_ASSIGN(memory::OwnStream stream, memory::OwnStream::create());
+    auto warm_up = std::make_shared<WarmUp>(std::move(stream));
+    NL_TRY_CUDA(cudaMalloc(&warm_up->memory_, bytes));
+    NL_TRY_CUDA(cudaMemsetAsync(warm_up->memory_, 0, bytes, warm_up->stream_.get()));
+    return warm_up;
+  }
+  explicit WarmUp(memory::OwnStream stream) : stream_(std::move(stream)) {}
+  WarmUp(const WarmUp&) = delete;
+  // Nobody to tell of a failure to free, and the memory is gone either way.
+  ~WarmUp() {
+    if (!busy_.load() && memory_ != nullptr) (void)cudaFree(memory_);
+  }
+
+  const memory::OwnStream& stream() const { return stream_; }
+  void* memory() const { return memory_; }
+  // Freeing would wait for what may never end.
+  void leave_in_place() { busy_.store(true); }
+
+ private:
+  memory::OwnStream stream_;
+  void* memory_ = nullptr;
+  std::atomic<bool> busy_{false};
+};
+
+class NcclFallback final : public Fallback {
+ public:
+  NcclFallback(const Nccl& nccl, ncclComm* comm, int device) : nccl_(nccl), comm_(comm), device_(device) {}
+
+  int version() const override { return nccl_.version(); }
+
+  Status prepare(Exchange& exchange, std::size_t first_bytes, Deadline deadline) override {
+    const std::size_t first = std::max<std::size_t>(first_bytes, sizeof(float));
+    const std::size_t sizes[] = {first, std::max(first, kLargeBytes)};
+    const auto warm_up = WarmUp::create(sizes[1]);
+    NL_TRY(agree(exchange, warm_up.status(), deadline));
+    for (const std::size_t bytes : sizes) {
+      Status outcome = reduce_once(*warm_up, bytes / sizeof(float), deadline);
+      if (!outcome.ok()) (*warm_up)->leave_in_place();
+      NL_TRY(agree(exchange, outcome, deadline));
+    }
+    return {};
+  }
+
+  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                    Stream stream, Deadline deadline) override {
+    Status status =
+        nccl_.all_reduce(send, recv, count, static_cast<int>(type), static_cast<int>(op), comm_, stream);
+    // A non-blocking communicator enqueues in a thread of its own; what is enqueued next must not overtake
+    // it.
+    while (status.code() == Code::in_progress) {
+      if (deadline.passed()) {
+        return failure(Code::timeout, "ncclAllReduce: the operation was not enqueued in time [%s]",
+                       nccl_.describe().c_str());
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      status = nccl_.comm_async_error(comm_);
+    }
+    return status;
+  }
+
+ private:
+  Status reduce_once(const std::shared_ptr<WarmUp>& warm_up, std::size_t count, Deadline deadline) const {
+    NL_TRY(memory::nccl_call(
+        nccl_, comm_, device_, "ncclAllReduce",
+        [nccl = &nccl_, comm = comm_, warm_up, count] {
+          return nccl->all_reduce(warm_up->memory(), warm_up->memory(), count,
+                                  static_cast<int>(DataType::f32), static_cast<int>(ReduceOp::sum), comm,
+                                  warm_up->stream().get());
+        },
+        deadline));
+    return warm_up->stream().wait("ncclAllReduce", deadline);
+  }
+
+  const Nccl& nccl_;
+  ncclComm* comm_;
+  int device_;
+};
+
+}  // namespace
+
+std::unique_ptr<Fallback> make_nccl_fallback(const Nccl& nccl, ncclComm* comm, int device) {
+  return std::make_unique<NcclFallback>(nccl, comm, device);
+}
+
+}  // namespace nearlight::runtime

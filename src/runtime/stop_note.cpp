@@ -1,0 +1,34 @@
+#include "runtime/stop_note.hpp"
+
+#include <utility>
+
+namespace nearlight::runtime {
+
+std::uint64_t StopNote::add(Status reason, int peer, const std::function<void()>& act) {
+  const std::lock_guard lock(mutex_);
+  last_ = {std::move(reason), peer};
+  if (first_.status.ok()) first_ = last_;
+  act();
+  return ++count_;
+}
+
+StopNote::Reason StopNote::first() const {
+  const std::lock_guard lock(mutex_);
+  return first_;
+}
+
+StopNote::Reason StopNote::first(const std::function<void()>& read) const {
+  const std::lock_guard lock(mutex_);
+  read();
+  return first_;
+}
+
+Status StopNote::forget(std::uint64_t count, const std::function<void()>& clear) {
+  const std::lock_guard lock(mutex_);
+  if (count_ != count) return last_.status;
+  first_ = {};
+  clear();
+  return {};
+}
+
+}  // namespace nearlight::runtime
