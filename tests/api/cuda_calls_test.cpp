@@ -169,7 +169,7 @@ TEST_F(CudaCalls, ARefusedLaunchFailsTheCommunicator) {
 // GPU ranks of one process: whoever comes second finds the difference, and both are told.
 TEST_F(CudaCalls, CallsThatDifferAreToldToBothRanks) {
   make(true);
-  const Memory mine{1};
+  const FakeMemory mine(1, kCount * sizeof(float));
   const auto second = [&](std::size_t count, nearlightRedOp_t op) {
     return nearlightAllReduce(foreign_.get(), mine.get(), count, nearlightFloat32, op, comms_[1],
                               foreign_stream_.handle());

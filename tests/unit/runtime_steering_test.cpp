@@ -59,8 +59,8 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
   {
     const Set set(kForce, "nccl");
     EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::nccl);
-    EXPECT_TRUE(check_forced(read_steering(kCpu)->forced, true).ok());
-    EXPECT_EQ(check_forced(read_steering(kCpu)->forced, false).code(), Code::invalid_argument);
+    EXPECT_TRUE(check_forced(read_steering(kCpu)->forced, true, "here").ok());
+    EXPECT_EQ(check_forced(read_steering(kCpu)->forced, false, "here").code(), Code::invalid_argument);
   }
   for (const char* value : {"LL", "ll,simple", "fast", " ll"}) {
     const Set set(kForce, value);
