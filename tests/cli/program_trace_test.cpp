@@ -104,7 +104,7 @@ TEST(Trace, OfEveryPathHasAllSteps) {
     const Ran ran = run_program("trace -o '" + path +
                                 "' -- env NEARLIGHT_DETERMINISTIC=0 NEARLIGHT_FORCE_PATH=" + forced +
                                 " '" NEARLIGHT_PROGRAM
-                                "' bench all_reduce --backend host --ranks 3 -b 8K -e 8K -n 20 -c 0 "
+                                "' bench all_reduce --backend host --ranks 3 -b 8K -e 8K -n 20 -c 1 "
                                 "--in-place 0 --json '" +
                                 results + "'");
     ASSERT_EQ(ran.exit_code, cli::kExitOk) << forced << ": " << ran.err << ran.out;
