@@ -16,7 +16,8 @@ namespace {
 
 using bench::BenchOptions;
 
-constexpr std::string_view kCommands[] = {"sol", "bench", "compare", "report", "info", "demo", "tune"};
+constexpr std::string_view kCommands[] = {"sol",  "bench", "compare", "report", "info",
+                                          "demo", "tune",  "dump",    "trace"};
 
 // An option whose text is turned into a value by `parse`, a function that returns a Result, an optional or a
 // plain value.
@@ -264,6 +265,49 @@ void describe_tune(CLI::App& app, tune::TuneOptions& options) {
       "cannot do it.");
 }
 
+void describe_dump(CLI::App& app, DumpOptions& options) {
+  app.add_option("pid", options.pid, "the process to ask")
+      ->required()
+      ->check(CLI::Range(1, 1 << 22))
+      ->type_name("PID");
+  app.add_option("--timeout", options.timeout_ms, "how long to wait for all its answers, ms [10000]")
+      ->check(CLI::Range(1, 600'000))
+      ->type_name("MS");
+  app.footer(
+      "The process must have been started with NEARLIGHT_DUMP=1, by the same user. For each of its "
+      "communicators:\n"
+      "epochs, the failure if there is one, what has come from whom, the last calls. The calls are not "
+      "disturbed.\n"
+      "\n"
+      "Examples:\n"
+      "  NEARLIGHT_DUMP=1 ./my_program &\n"
+      "  nearlight dump $!\n"
+      "\n"
+      "Exit status: 0 ok, 1 the process did not answer in time, 2 bad arguments, or a process that does not "
+      "answer.");
+}
+
+void describe_trace(CLI::App& app, TraceOptions& options) {
+  app.add_option("-o,--output", options.output, "the file to write [nearlight-trace.json]")
+      ->type_name("FILE");
+  app.footer(
+      "nearlight trace [OPTIONS] -- CMD [ARGUMENTS]\n"
+      "\n"
+      "Runs CMD with NEARLIGHT_TRACE set, puts what its communicators wrote at their end into one file for "
+      "Chrome\n"
+      "or Perfetto, with an arrow from each message to its arrival, and prints on stderr for each rank how "
+      "long it\n"
+      "waited and for whom. The last epochs of each region are kept: 65536 on a CPU, 1024 on a GPU.\n"
+      "\n"
+      "Examples:\n"
+      "  nearlight trace -- nearlight bench all_reduce --backend host -b 8 -e 1K\n"
+      "  nearlight trace -o step.json -- ./my_program\n"
+      "\n"
+      "Exit status: CMD's where it is not 0; else 0 ok, 1 the file cannot be written, 2 bad arguments, 3 "
+      "nothing was\n"
+      "traced.");
+}
+
 }  // namespace
 
 Result<Invocation> parse_command_line(const std::vector<std::string>& arguments) {
@@ -275,7 +319,8 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   if (!arguments.empty() && !arguments[0].starts_with('-') &&
       std::find(std::begin(kCommands), std::end(kCommands), arguments[0]) == std::end(kCommands)) {
     return failure(Code::invalid_argument,
-                   "there is no command '%s'; known are sol, bench, compare, report, info, demo and tune",
+                   "there is no command '%s'; known are sol, bench, compare, report, info, demo, tune, "
+                   "dump and trace",
                    arguments[0].c_str());
   }
 
@@ -287,6 +332,8 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   DemoOptions demo_options;
   InfoOptions info_options;
   tune::TuneOptions tune_options;
+  DumpOptions dump_options;
+  TraceOptions trace_options;
   app.require_subcommand(1);
   app.set_version_flag("--version",
                        std::string("nearlight ") + build_info::version + " (" + build_info::commit + ")");
@@ -301,6 +348,9 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
       app.add_subcommand("demo", "the all-reduces of one decode step of a model, checked and timed");
   CLI::App* tune = app.add_subcommand(
       "tune", "measure where protocols should take over from each other, for this machine");
+  CLI::App* dump = app.add_subcommand("dump", "what the ranks of a running process do and wait for");
+  CLI::App* trace =
+      app.add_subcommand("trace", "run a program and write down when its ranks sent and waited");
   app.footer(
       "Examples:\n"
       "  nearlight demo\n"
@@ -314,9 +364,17 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   describe_info(*info, info_options);
   describe_demo(*demo, demo_options);
   describe_tune(*tune, tune_options);
+  describe_dump(*dump, dump_options);
+  describe_trace(*trace, trace_options);
 
+  // What follows is the traced program's own.
+  auto own_end = arguments.end();
+  if (!arguments.empty() && arguments[0] == "trace") {
+    own_end = std::find(arguments.begin(), arguments.end(), "--");
+    if (own_end != arguments.end()) trace_options.command.assign(own_end + 1, arguments.end());
+  }
   try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    app.parse(std::vector<std::string>(std::make_reverse_iterator(own_end), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
     return Invocation(PrintText{app.help()});
   } catch (const CLI::CallForVersion& version) {
@@ -329,6 +387,12 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   if (report->parsed()) return Invocation(report_options);
   if (info->parsed()) return Invocation(info_options);
   if (tune->parsed()) return Invocation(tune_options);
+  if (dump->parsed()) return Invocation(dump_options);
+  if (trace->parsed()) {
+    if (trace_options.command.empty())
+      return failure(Code::invalid_argument, "trace needs a command: nearlight trace -- CMD [ARGUMENTS]");
+    return Invocation(trace_options);
+  }
   if (demo->parsed()) {
     demo_options.arguments = arguments;
     return Invocation(demo_options);

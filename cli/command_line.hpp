@@ -9,8 +9,10 @@
 #include "cli/bench/options.hpp"
 #include "cli/compare.hpp"
 #include "cli/demo_command.hpp"
+#include "cli/dump_command.hpp"
 #include "cli/info_command.hpp"
 #include "cli/report/report.hpp"
+#include "cli/trace_command.hpp"
 #include "cli/tune/tune_command.hpp"
 
 namespace nearlight::cli {
@@ -24,8 +26,9 @@ struct SolArguments {
   std::vector<std::string> arguments;
 };
 
-using Invocation = std::variant<PrintText, SolArguments, bench::BenchOptions, CompareOptions,
-                                report::ReportOptions, InfoOptions, DemoOptions, tune::TuneOptions>;
+using Invocation =
+    std::variant<PrintText, SolArguments, bench::BenchOptions, CompareOptions, report::ReportOptions,
+                 InfoOptions, DemoOptions, tune::TuneOptions, DumpOptions, TraceOptions>;
 
 // `arguments`: those after the program's name. Errors are Code::invalid_argument and name the flag.
 Result<Invocation> parse_command_line(const std::vector<std::string>& arguments);

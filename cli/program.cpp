@@ -25,6 +25,8 @@ struct Run {
   int operator()(const report::ReportOptions& options) const { return report::report_command(options); }
   int operator()(const InfoOptions& options) const { return info_command(options); }
   int operator()(const DemoOptions& options) const { return demo_command(options); }
+  int operator()(const TraceOptions& options) const { return trace_command(options); }
+  int operator()(const DumpOptions& options) const { return dump_command(options); }
   int operator()(const bench::BenchOptions& options) const { return bench::bench_command(options); }
   int operator()(const tune::TuneOptions& options) const { return tune::tune_command(options); }
 };

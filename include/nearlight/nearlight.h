@@ -324,6 +324,39 @@ NEARLIGHT_API nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlight
                                                  size_t count, nearlightDataType_t type, nearlightRedOp_t op,
                                                  nearlightRoute_t* route);
 
+#define NEARLIGHT_MOST_ROUTES 16
+
+typedef struct {
+  const char* algorithm; /* as in nearlightRoute_t */
+  const char* protocol;
+  uint64_t operations;
+  uint64_t bytes;
+} nearlightRouteCounters_t;
+
+/* Operations are calls that went through: done on a CPU, enqueued or captured on a GPU. */
+typedef struct {
+  size_t size;          /* in: sizeof(nearlightCounters_t) */
+  uint64_t all_reduces; /* operations */
+  uint64_t barriers;    /* operations */
+  uint64_t bytes;       /* of the inputs of all operations */
+  uint64_t captured;    /* how many of the operations were captured into a CUDA graph; replays are not seen */
+  uint64_t failures;    /* calls that returned an error, of a bad argument or of the communicator */
+  uint64_t routes;      /* ways that all-reduces took; the first of them stand in route[] */
+  nearlightRouteCounters_t route[NEARLIGHT_MOST_ROUTES];
+} nearlightCounters_t;
+
+#define NEARLIGHT_COUNTERS_INITIALIZER               \
+  {                                                  \
+    sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, { \
+      { NULL, NULL, 0, 0 }                           \
+    }                                                \
+  }
+
+/* What the communicator has done since it was made. Costs its calls nothing to speak of; never blocks; any
+ * thread, also while another one is in a call: then each number is one that was true at some moment of it.
+ * Errors: nearlightInvalidArgument (no live communicator, counters is NULL or its size is no size). */
+NEARLIGHT_API nearlightResult_t nearlightCommGetCounters(nearlightComm_t comm, nearlightCounters_t* counters);
+
 /* ---- operators -------------------------------------------------------------------------------------- */
 
 /* Makes the operator "multiply this rank's input by *scalar (an element of `type`), then sum", for operations

@@ -127,6 +127,16 @@ struct Status {
   explicit operator bool() const { return ok(); }
 };
 
+// What a communicator has done so far; see nearlightCounters_t.
+struct Counters {
+  std::uint64_t all_reduces = 0, barriers = 0, bytes = 0, captured = 0, failures = 0;
+  struct PerRoute {
+    std::string algorithm, protocol;
+    std::uint64_t operations = 0, bytes = 0;
+  };
+  std::vector<PerRoute> routes;
+};
+
 // What a collective would run, and why.
 struct Route {
   std::string algorithm, protocol, reason;
@@ -272,6 +282,18 @@ class Communicator {
     nearlightCommStatus_t status = NEARLIGHT_COMM_STATUS_INITIALIZER;
     detail::check(nearlightCommGetStatus(comm_, &status));
     return {static_cast<Code>(status.result), status.rank, status.peer, status.text};
+  }
+  // What it has done so far; any thread, also while another one is in a call.
+  Counters counters() const {
+    nearlightCounters_t counters = NEARLIGHT_COUNTERS_INITIALIZER;
+    detail::check(nearlightCommGetCounters(comm_, &counters));
+    Counters out{counters.all_reduces, counters.barriers, counters.bytes,
+                 counters.captured,    counters.failures, {}};
+    for (std::size_t i = 0; i < NEARLIGHT_MOST_ROUTES && i < counters.routes; ++i) {
+      const nearlightRouteCounters_t& route = counters.route[i];
+      out.routes.push_back({route.algorithm, route.protocol, route.operations, route.bytes});
+    }
+    return out;
   }
   // Ends every wait of this rank, now and later; any thread.
   void abort() { detail::check(nearlightCommAbort(comm_)); }

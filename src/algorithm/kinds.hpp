@@ -73,6 +73,12 @@ inline constexpr std::uint32_t kFewCtas = 64, kSharedSmThreads = 256;
 // Of a CTA.
 inline constexpr std::uint32_t kMaxThreads = 512;
 
+// One-shot all-reduces of which the GPU can tell when their steps were (NEARLIGHT_TRACE).
+constexpr bool is_traced(DataType type, ReduceOp op, Protocol protocol) {
+  return op == ReduceOp::sum && (type == DataType::bf16 || type == DataType::f32) &&
+         protocol != Protocol::ll128;
+}
+
 const char* name_of(Algorithm algorithm);
 const char* name_of(Protocol protocol);
 

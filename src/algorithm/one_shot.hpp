@@ -17,7 +17,13 @@
 namespace nearlight::algorithm {
 
 // Where a test may hold a thread up. The product uses NoDelay, which is nothing.
-enum class DelayPoint : std::uint32_t { none = 0, before_publish = 1, after_arrival = 2, after_read = 3 };
+enum class DelayPoint : std::uint32_t {
+  none = 0,
+  before_publish = 1,
+  after_arrival = 2,
+  after_read = 3,
+  published = 4
+};
 struct NoDelay {
   NL_FN void at(DelayPoint) const {}
 };
@@ -147,6 +153,7 @@ class OneShotLl {
       }
     }
     session.sync_while_in_flight();
+    hooks.at(DelayPoint::published);
     if (active) {
       const auto attempt = [&] {
         bool all = slot_.try_gather(epoch, got[0]);
@@ -223,6 +230,7 @@ NL_FN void one_shot_ll_streamed(SessionT& session, Share share, const Bufs& inpu
       }
     }
     session.sync_while_in_flight();
+    hooks.at(DelayPoint::published);
     for (std::uint32_t slot = lane; slot < here; slot += width) {
       Pack got[kMax - 1];
       const bool arrived = session.wait([&] { return protocol::ll_try_gather<kMax>(view, slot, epoch, got); },
@@ -315,6 +323,7 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, co
     }
     hooks.at(DelayPoint::before_publish);
     protocol::simple_publish(session, epoch);
+    hooks.at(DelayPoint::published);
     protocol::simple_observe(session, epoch, static_cast<std::uint32_t>(base / span));
     hooks.at(DelayPoint::after_arrival);
     if (!session.failed()) {

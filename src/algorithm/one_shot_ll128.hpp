@@ -89,6 +89,7 @@ NL_FN void one_shot_ll128(SessionT& session, Share share, const Bufs& input, con
       }
     }
     session.sync_while_in_flight();
+    hooks.at(DelayPoint::published);
     for (std::uint32_t unit = worker.run; unit < here; unit += worker.runs) {
       const Part own = worker.load(input, base + unit);
       Part got[kMax - 1];

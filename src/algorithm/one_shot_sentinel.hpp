@@ -86,6 +86,7 @@ NL_FN void one_shot_sentinel(SessionT& session, Share share, std::uint32_t held,
       }
     }
     session.sync_while_in_flight();
+    hooks.at(DelayPoint::published);
     for (std::uint32_t index = lane; index < here; index += width) {
       Vec got[kMax - 1];
       const bool arrived =
@@ -147,9 +148,9 @@ NL_FN void sentinel_lot(SessionT& session, const Bufs& input, const Bufs& output
 // Any message of whole vectors, at addresses that take them, in whole runs of threads in lockstep: a multiple
 // of 32 vectors, the group's threads and the region's packets likewise. A thread has kAtOnce packets in
 // flight to and from memory.
-template <class Math, class Rewrite, int kMax, int kAtOnce, class SessionT, class Bufs>
+template <class Math, class Rewrite, int kMax, int kAtOnce, class SessionT, class Bufs, class Hooks>
 NL_FN void one_shot_sentinel_whole(SessionT& session, Share share, std::uint32_t held, const Bufs& input,
-                                   const Bufs& output, const Math& math = {}) {
+                                   const Bufs& output, const Hooks& hooks, const Math& math = {}) {
   const auto lane = static_cast<std::uint32_t>(session.coop().thread_rank());
   const auto width = static_cast<std::uint32_t>(session.coop().size());
   const std::uint64_t vecs = input.vecs();
@@ -159,6 +160,7 @@ NL_FN void one_shot_sentinel_whole(SessionT& session, Share share, std::uint32_t
        base += std::uint64_t{share.count} * span) {
     const std::uint32_t here = vecs - base < span ? static_cast<std::uint32_t>(vecs - base) : span;
     const std::uint32_t epoch = session.begin_epoch();
+    hooks.at(DelayPoint::before_publish);
     std::uint32_t first = lane;
     const auto take = [&]<int kLot>(std::integral_constant<int, kLot>) {
       for (; first + width * (kLot - 1) < here; first += width * kLot)
@@ -167,7 +169,9 @@ NL_FN void one_shot_sentinel_whole(SessionT& session, Share share, std::uint32_t
     take(std::integral_constant<int, kAtOnce>{});
     if constexpr (kAtOnce > 2) take(std::integral_constant<int, 2>{});
     if constexpr (kAtOnce > 1) take(std::integral_constant<int, 1>{});
+    hooks.at(DelayPoint::after_arrival);
     session.note_resets();
+    hooks.at(DelayPoint::after_read);
     session.end_epoch();
   }
 }
@@ -214,8 +218,8 @@ class OneShotSentinel {
     return all;
   }
 
-  template <class SessionT>
-  NL_FN void run(SessionT& session, const Math& math = {}) const {
+  template <class SessionT, class Hooks>
+  NL_FN void run(SessionT& session, const Hooks& hooks, const Math& math = {}) const {
     using exec::Vec;
     using S = typename V::Space;
     Vec own[kHeld], got[kHeld][kMax - 1];
@@ -223,6 +227,7 @@ class OneShotSentinel {
     for (int i = 0; i < kHeld; ++i) own[i] = S::load_vec(from_ + step(i));
     const std::uint32_t epoch = session.begin_epoch();
     const int bank = protocol::bank_of(epoch);
+    hooks.at(DelayPoint::before_publish);
     typename S::Packet *sent = nullptr, *received = nullptr;
     if constexpr (kMax == 2) {
       sent = bank == 0 ? sent_[0] : sent_[1];
@@ -239,6 +244,7 @@ class OneShotSentinel {
       }
     }
     session.sync_while_in_flight();
+    hooks.at(DelayPoint::published);
     session.wait_or_leave(
         [&] {
           bool all = true;
@@ -254,6 +260,7 @@ class OneShotSentinel {
           return all;
         },
         protocol::SentinelMissing<Cell, V>{view_, epoch, index_, width_, kHeld});
+    hooks.at(DelayPoint::after_arrival);
     NL_UNROLL
     for (int i = 0; i < kHeld; ++i) {
       S::store_vec(to_ + step(i), reduce_vecs<kMax>(math, own[i], got[i], rank_, nranks_));
@@ -264,6 +271,7 @@ class OneShotSentinel {
       }
     }
     session.note_resets();
+    hooks.at(DelayPoint::after_read);
     session.end_epoch();
   }
 

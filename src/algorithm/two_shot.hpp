@@ -190,6 +190,7 @@ NL_FN void two_shot(SessionT& session, Share share, const In& input, const Out& 
       }
     }
     session.sync_while_in_flight();
+    hooks.at(DelayPoint::published);
 
     const Range own = part_of(rank);
     for (std::uint32_t slot = lane; slot < own.size; slot += width) {

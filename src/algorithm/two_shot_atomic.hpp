@@ -89,6 +89,7 @@ NL_FN void two_shot_atomic(SessionT& session, Share share, const Bufs& input, co
       }
     }
     session.sync_while_in_flight();
+    hooks.at(DelayPoint::published);
 
     const Range own = part_of(rank);
     for (std::uint32_t unit = worker.run; unit < own.size; unit += worker.runs) {

@@ -1,6 +1,7 @@
 // Asking about communicators, ending them.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "api/arguments.hpp"
 #include "api/handles.hpp"
@@ -13,6 +14,7 @@ namespace {
 
 static_assert(sizeof(nearlightCommInfo_t) >= kFirstInfoBytes);
 static_assert(sizeof(nearlightCommStatus_t) >= kFirstStatusBytes);
+static_assert(sizeof(nearlightCounters_t) >= kFirstCountersBytes);
 
 nearlightCommInfo_t info_of(const runtime::Communicator& communicator) {
   nearlightCommInfo_t info = NEARLIGHT_COMM_INFO_INITIALIZER;
@@ -40,6 +42,23 @@ nearlightCommStatus_t status_of(const runtime::Communicator& communicator) {
   const std::string& text = fault->status.text();
   std::memcpy(status.text, text.data(), std::min(text.size(), sizeof status.text - 1));
   return status;
+}
+
+nearlightCounters_t counters_of(const runtime::Communicator& communicator) {
+  nearlightCounters_t filled = NEARLIGHT_COUNTERS_INITIALIZER;
+  const runtime::Counters counters = communicator.counters();
+  filled.all_reduces = counters.all_reduces;
+  filled.barriers = counters.barriers;
+  filled.bytes = counters.bytes;
+  filled.captured = counters.captured;
+  filled.failures = counters.failures;
+  filled.routes = counters.routes.size();
+  for (std::size_t i = 0; i < std::min(counters.routes.size(), std::size(filled.route)); ++i) {
+    const auto& route = counters.routes[i];
+    filled.route[i] = {algorithm::name_of(route.algorithm),
+                       route::protocol_name(route.algorithm, route.protocol), route.operations, route.bytes};
+  }
+  return filled;
 }
 
 }  // namespace
@@ -104,6 +123,16 @@ nearlightResult_t nearlightCommGetStatus(nearlightComm_t comm, nearlightCommStat
     const Visit visit(comm);
     NL_TRY(visit.status());
     hand_out(status_of(*visit), status);
+    return {};
+  });
+}
+
+nearlightResult_t nearlightCommGetCounters(nearlightComm_t comm, nearlightCounters_t* counters) {
+  return guarded(__func__, [=](Where&) -> Status {
+    NL_TRY(check_sized("counters", counters, kFirstCountersBytes));
+    const Visit visit(comm);
+    NL_TRY(visit.status());
+    hand_out(counters_of(*visit), counters);
     return {};
   });
 }

@@ -127,6 +127,8 @@ std::vector<Row> all() {
       row_of(kDebug),
       {kDeterministic.name, "0 or 1", kDeterministic.unset ? "1" : "0", kDeterministic.meaning,
        Reader::library},
+      {kDump.name, "0 or 1", kDump.unset ? "1" : "0", kDump.meaning, Reader::library},
+      row_of(kDumpDir),
       row_of(kForcePath),
       row_of(kKey),
       row_of(kMaxCtas),
@@ -135,6 +137,7 @@ std::vector<Row> all() {
       row_of(kRank),
       row_of(kRouteTable),
       row_of(kTimeoutMs),
+      row_of(kTrace),
   };
   for (const Elsewhere& entry : kElsewhere) {
     rows.push_back({entry.name, entry.takes, entry.unset, entry.meaning, entry.reader});

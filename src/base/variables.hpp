@@ -64,6 +64,12 @@ inline constexpr Switch kDeterministic{
     "Whether results must be the same from run to run, for communicators whose configuration does not say. "
     "0: sums and averages may be added in the order of arrival (two_shot_atomic) where that is faster; all "
     "ranks still have the same bits. The same on all ranks."};
+inline constexpr Switch kDump{
+    "NEARLIGHT_DUMP", false,
+    "Whether communicators answer `nearlight dump PID` with their state, by a thread of their own each."};
+inline constexpr Text kDumpDir{
+    "NEARLIGHT_DUMP_DIR", "a folder", "one line on stderr",
+    "Where a communicator writes its state down, into a file of its own, when a wait has timed out."};
 inline constexpr Text kForcePath{
     "NEARLIGHT_FORCE_PATH", "ll, simple, sentinel, ll128, two_shot, two_shot_atomic or nccl",
     "the route chooses",
@@ -108,6 +114,12 @@ inline constexpr Integer kTimeoutMs{
     "ms",
     "How long one wait for another rank lasts before the communicator fails, for communicators whose "
     "configuration does not say. The same on all ranks."};
+
+inline constexpr Text kTrace{
+    "NEARLIGHT_TRACE", "a folder", "nothing is traced",
+    "Where communicators write, at their end, when the steps of their last calls were, as JSON for Chrome "
+    "and "
+    "Perfetto; `nearlight trace` sets it and puts the files together. The same on all ranks."};
 
 // `text`, the value of the variable `name` (anybody's, as RANK), as a whole number in [lowest, highest]; else
 // Code::invalid_argument, and the text names the variable and the limits. `unit` may be "".

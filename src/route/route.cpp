@@ -400,8 +400,8 @@ std::uint32_t threads_that_run(const Facts& facts, const Route& route) {
   return algorithm::threads_that_run(cut, algorithm::fit_of(cut, 0));
 }
 
-const char* protocol_name(const Route& route) {
-  return route.algorithm == Algorithm::nccl ? "none" : algorithm::name_of(route.protocol);
+const char* protocol_name(Algorithm algorithm, Protocol protocol) {
+  return algorithm == Algorithm::nccl ? "none" : algorithm::name_of(protocol);
 }
 
 Result<Route> forced(const Facts& facts, Protocol protocol) {

@@ -59,7 +59,10 @@ struct Route {
   const char* reason = "";         // one line for a person; static storage
 };
 // "none" where NCCL has the call: it chooses its own, as it does grid and threads, which are 0.
-const char* protocol_name(const Route& route);
+const char* protocol_name(Algorithm algorithm, Protocol protocol);
+inline const char* protocol_name(const Route& route) {
+  return protocol_name(route.algorithm, route.protocol);
+}
 
 Route all_reduce(const Facts& facts);
 // Whether two-shot can cut the message so that every rank owns something of every round. LL128: the one that

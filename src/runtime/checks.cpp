@@ -204,6 +204,8 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"tear_lines", options.tear_lines},
       {"initial_epoch", options.initial_epoch},
       {"heap_offset", options.heap_offset},
+      {variables::kTrace.name, variables::read(variables::kTrace).has_value(),
+       [](std::uint64_t on) { return std::string(on != 0 ? "set" : "not set"); }},
       {variables::kForcePath.name, number_of(settings.steering.forced), forced_in_words},
       {variables::kRouteTable.name, number_of(settings.steering.table), table_in_words},
       {"NCCL's version", static_cast<std::uint64_t>(settings.nccl_version)},

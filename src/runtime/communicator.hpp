@@ -14,6 +14,7 @@
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "route/route.hpp"
+#include "runtime/call_log.hpp"
 
 namespace nearlight::runtime {
 
@@ -142,6 +143,11 @@ class Communicator {
   // thread.
   virtual void abort() = 0;
 
+  // What it has done so far. Never blocks; any thread.
+  Counters counters() const { return calls_.counters(); }
+  // Its state as text for a person (runtime/dump.hpp). Any thread; takes some seconds at most, and waits for
+  // nothing that calls or kernels do.
+  virtual std::string dump() const = 0;
   // Whether lines of 128 bytes arrive whole between the ranks, as far as it was looked at. The same on all.
   virtual probe::LineReport lines() const = 0;
 
@@ -173,6 +179,9 @@ class Communicator {
   // GPU: which parts of the scratch were measured to be the fastest and what that gains, or why nothing was
   // measured; one line. CPU: "".
   virtual std::string placement() const { return ""; }
+
+ protected:
+  CallLog calls_;
 };
 
 }  // namespace nearlight::runtime

@@ -11,6 +11,7 @@
 #include "algorithm/cuda/full_stop.hpp"
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
+#include "base/variables.hpp"
 #include "memory/handover.hpp"
 #include "probe/line_test.hpp"
 #include "runtime/calibration.hpp"
@@ -18,7 +19,9 @@
 #include "runtime/capture_mode.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
+#include "runtime/cuda_clock.hpp"
 #include "runtime/device_memory.hpp"
+#include "runtime/nvtx_range.hpp"
 
 namespace nearlight::runtime {
 
@@ -148,7 +151,13 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   const route::Target own{true, place.ok() ? place->name : "", nranks};
   const int nccl_version = fallback != nullptr ? fallback->version() : 0;
   const auto settings = settings_of(options, place.ok() ? &own : nullptr, nccl_version);
-  NL_TRY(agree(*exchange, settings.ok() ? place.status() : settings.status(), deadline));
+  const auto answers = variables::read(variables::kDump);
+  const bool writes_dumps = variables::read(variables::kDumpDir).has_value();
+  const auto folder = trace_folder();
+  Status readable = settings.ok() ? answers.status() : settings.status();
+  if (readable.ok()) readable = folder.status();
+  NL_TRY(agree(*exchange, readable.ok() ? place.status() : readable, deadline));
+  const bool dumps = *answers || writes_dumps;
   NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
   NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
   NL_TRY_ASSIGN(const int per_gpu, ranks_per_gpu(places, one_rank_per_gpu));
@@ -192,17 +201,25 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   // Ranks that share a GPU share its L2: no region of it is nearer to another rank.
   const bool calibrates = settings.value().calibrate && nranks > 1 && per_gpu == 1;
   if (nranks > 1 && per_gpu > 1) comm->placement_ = route::Placement("ranks share a GPU");
+  if (*folder) {
+    NL_TRY_ASSIGN(comm->tracer_, Tracer::start(*exchange, **folder, "cuda", deadline));
+  }
   auto prepare = [&]() -> Status {
     NL_TRY(guard.status());
     NL_TRY(fault_points::pass(fault_points::kCudaKernels));
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
     if (may_use_lines) NL_TRY(probe::load_line_test());
-    if (calibrates) NL_TRY(algorithm::cuda::preload_clock());
+    if (calibrates || comm->tracer_) NL_TRY(algorithm::cuda::preload_clock());
+    if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
     NL_TRY(algorithm::cuda::preload_full_stop());
     if (comm->check_) NL_TRY(comm->stream_order_.begin());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
+    if (comm->tracer_) NL_TRY(comm->control_->add_trace(sizes.regions));
+    if (dumps) {
+      NL_TRY_ASSIGN(comm->reader_, CudaReader::create(device));
+    }
     return {};
   };
   NL_TRY(agree(*exchange, prepare(), deadline));
@@ -240,6 +257,17 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     });
     if (ready.ok()) ready = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
+  }
+  if (ready.ok() && dumps) {
+    // A GPU's time-out is found by whoever looks, and the program may not.
+    auto service = DumpService::start([raw = comm.get()] { return raw->dump(); },
+                                      [raw = comm.get()] {
+                                        const auto fault = raw->fault();
+                                        if (fault && fault->status.code() == Code::timeout) raw->tell_once();
+                                      },
+                                      *answers);
+    ready = service.status();
+    if (service.ok()) comm->dump_service_ = std::move(*service);
   }
   if (comm->check_ && group.same_process()) {
     NL_TRY_ASSIGN(comm->ledger_, memory::share_from_rank0<CallLedger>(
@@ -304,14 +332,39 @@ Status CudaCommunicator::empty_packets() {
 }
 
 CudaCommunicator::~CudaCommunicator() {
+  dump_service_.reset();
   watch_.reset();
   if (ledger_ != nullptr) ledger_->leave(rank_);
   // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
   // failure to do so means that the device is unusable; there is nobody left to tell.
-  if (control_ != nullptr && heap_ != nullptr) (void)control_->close(regions_).ok();
+  if (control_ != nullptr && heap_ != nullptr) {
+    const bool at_rest = control_->close(regions_).ok();
+    if (at_rest && tracer_) write_trace();
+  }
   heap_.reset();
   control_.reset();
   CudaControl::free_retired();
+}
+
+void CudaCommunicator::write_trace() {
+  const auto read = [this]() -> Status {
+    const DeviceGuard guard(device_);
+    NL_TRY(guard.status());
+    std::vector<trace::EpochTimes> ring(trace::kLinesOnGpu);
+    for (std::uint32_t region = 0; region < regions_; ++region) {
+      NL_TRY_CUDA(cudaMemcpy(ring.data(), control_->trace() + std::size_t{region} * ring.size(),
+                             ring.size() * sizeof ring[0], cudaMemcpyDeviceToHost));
+      trace::append(tracer_->ranks(), region, ring);
+    }
+    NL_TRY_ASSIGN(const ClockOffset clock, measure_clock_offset());
+    tracer_->ranks().offset_ns = clock.offset_ns;
+    tracer_->ranks().error_ns = clock.error_ns;
+    return {};
+  };
+  if (const Status done = read(); !done.ok())
+    log::warn("no trace is written: " + done.to_string());
+  else
+    tracer_->write();
 }
 
 route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp op) const {
@@ -417,6 +470,7 @@ algorithm::cuda::LaunchShape CudaCommunicator::shape_of(const route::Route& rout
                                      route.held, route.grid, route.threads};
   shape.delayed = options.delay_point != 0;
   shape.first_region = route.first_region;
+  shape.traced = tracer_.has_value();
   return shape;
 }
 
@@ -453,21 +507,39 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of_region(Collective colle
   return args;
 }
 
-Status CudaCommunicator::barrier(Stream stream_pointer) {
+Status CudaCommunicator::barrier(Stream stream) {
+  const NvtxRange range("barrier", 0);
+  calls_.begin(Collective::barrier, 0, DataType::i8, ReduceOp::sum);
+  bool capturing = false;
+  Status outcome = enqueue_barrier(stream, capturing);
+  return calls_.end(std::move(outcome), capturing);
+}
+
+Status CudaCommunicator::enqueue_barrier(Stream stream_pointer, bool& capturing) {
   if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
   if (nranks() == 1) return {};
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   NL_TRY(arguments_.check_stream(stream));
-  NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
+  NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
   if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum}, stream, capturing));
   return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), stream,
                   capturing);
 }
 
 Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
-                                    const Reduction& op, Stream stream_pointer, const CallOptions& options) {
+                                    const Reduction& op, Stream stream, const CallOptions& options) {
+  const NvtxRange range("all_reduce", count * size_of(type));
+  calls_.begin(Collective::all_reduce, count, type, op.op);
+  bool capturing = false;
+  Status outcome = enqueue_all_reduce(send, recv, count, type, op, stream, options, capturing);
+  return calls_.end(std::move(outcome), capturing);
+}
+
+Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
+                                            const Reduction& op, Stream stream_pointer,
+                                            const CallOptions& options, bool& capturing) {
   if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
   if (count == 0) return {};
   NL_TRY(check_buffers(send, recv, count, type, op));
@@ -477,6 +549,8 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   NL_TRY(arguments_.check(send, recv, count * size_of(type), stream));
   if (nranks() == 1) {
+    calls_.take(route::Algorithm::copy, route::Route().protocol);
+    NL_TRY_ASSIGN(capturing, CudaControl::is_capturing(stream));
     if (op.op == ReduceOp::premul_sum) {
       return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, max_ctas_, stream);
     }
@@ -485,8 +559,9 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
                        cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
   }
   NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
+  calls_.take(route.algorithm, route.protocol);
   route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
-  NL_TRY_ASSIGN(const bool capturing, CudaControl::retain_for_capture(control_, stream));
+  NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
   if (check_) {
     NL_TRY(compare_calls(
         {.collective = Collective::all_reduce, .count = count, .type = type, .op = op.op, .options = options},
@@ -523,7 +598,7 @@ Status CudaCommunicator::compare_calls(Call call, cudaStream_t stream, bool capt
   // NCCL's exchange asks CUDA questions that a capture forbids in its stricter modes.
   const RelaxedCapture relaxed;
   NL_TRY(relaxed.status());
-  const std::uint64_t number = calls_++;
+  const std::uint64_t number = compared_++;
   if (ledger_ != nullptr) {
     NL_TRY(ledger_->post(rank_, number, call));
   } else if (const Status same = check_calls_agree(*exchange_, call, number, Deadline::after(timeout_));
@@ -638,7 +713,32 @@ std::optional<Fault> CudaCommunicator::fault() const {
   Fault fault = describe(*record, reason.status, timeout_);
   // A wait that was ended because a peer is gone may have been for another one.
   if (fault.status.code() == Code::remote_error) fault.peer = reason.peer;
+  // The service's thread may take its time, this one may not.
+  if (fault.status.code() == Code::timeout && dump_service_ == nullptr) tell_once();
   return fault;
+}
+
+void CudaCommunicator::tell_once() const {
+  if (!told_.exchange(true)) {
+    tell_of_timeout(rank_, calls_, [this] { return dump(); });
+  }
+}
+
+std::string CudaCommunicator::dump() const {
+  std::optional<protocol::FaultRecord> record;
+  static_cast<void>(stop_note_.first([&] {
+    if (control_->has_fault()) record = *control_->record();
+  }));
+  const auto fetch = [this](std::span<const Piece> pieces) {
+    if (reader_ != nullptr) return reader_->fetch(pieces, std::chrono::seconds(2));
+    return failure(
+        Code::invalid_usage,
+        "on a GPU it is when NEARLIGHT_DUMP or NEARLIGHT_DUMP_DIR is set as the communicator is made");
+  };
+  return dump_text(
+      {rank_, nranks(), backend(), memory(), timeout_, status(), record, control_->states(), regions_,
+       heap_->view().base + heap_offset_, heap_->view().stride, layout_.region_bytes(), layout_, fetch},
+      calls_);
 }
 
 void CudaCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank_), -1); }

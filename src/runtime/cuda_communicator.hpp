@@ -15,6 +15,8 @@
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_arguments.hpp"
 #include "runtime/cuda_control.hpp"
+#include "runtime/cuda_dump.hpp"
+#include "runtime/dump_service.hpp"
 #include "runtime/fallback.hpp"
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
@@ -22,6 +24,7 @@
 #include "runtime/route_log.hpp"
 #include "runtime/stop_note.hpp"
 #include "runtime/stream_order.hpp"
+#include "runtime/tracer.hpp"
 
 namespace nearlight::runtime {
 
@@ -55,6 +58,7 @@ class CudaCommunicator final : public Communicator {
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
+  std::string dump() const override;
   probe::LineReport lines() const override { return lines_; }
   Result<std::vector<std::uint32_t>> epochs() const override { return control_->epochs(regions_); }
   Status reset(std::optional<std::chrono::milliseconds> limit) override;
@@ -74,6 +78,9 @@ class CudaCommunicator final : public Communicator {
 
  private:
   CudaCommunicator() = default;
+  Status enqueue_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
+                            const Reduction& op, Stream stream, const CallOptions& options, bool& capturing);
+  Status enqueue_barrier(Stream stream, bool& capturing);
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);
   // Check mode, the last thing before a launch: all ranks make this call. Nothing else.
@@ -85,6 +92,10 @@ class CudaCommunicator final : public Communicator {
   Status launched(Status outcome, cudaStream_t stream, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
+  // At the end, when nothing runs any more.
+  void write_trace();
+  // After a time-out, once: see tell_of_timeout().
+  void tell_once() const;
   // Sees whether lines arrive whole, where they would be used; collective. Leaves this rank's memory at zero.
   Status test_lines(bool apart, int sms, Deadline deadline);
   // This rank's part of the scratch.
@@ -120,7 +131,7 @@ class CudaCommunicator final : public Communicator {
   bool check_ = false;
   StreamOrder stream_order_;            // check mode
   std::shared_ptr<CallLedger> ledger_;  // check mode, all ranks in this process
-  std::uint64_t calls_ = 0;             // that were compared
+  std::uint64_t compared_ = 0;          // calls
   route::Table table_;
   probe::LineReport lines_;  // the same on all ranks
   bool adds_lines_ = false;  // likewise: all GPUs have the instruction
@@ -133,9 +144,13 @@ class CudaCommunicator final : public Communicator {
   std::shared_ptr<Exchange> exchange_;  // null: shrunk
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;
-  std::atomic<bool> stopped_{false};  // abort() was called
-  StopNote stop_note_;                // why the abort word was set on purpose
-  std::unique_ptr<PeerWatch> watch_;  // last: its thread uses the others
+  std::atomic<bool> stopped_{false};    // abort() was called
+  StopNote stop_note_;                  // why the abort word was set on purpose
+  std::unique_ptr<CudaReader> reader_;  // where dumps are wanted
+  std::optional<Tracer> tracer_;
+  mutable std::atomic<bool> told_{false};  // of a time-out, since the last reset
+  std::unique_ptr<PeerWatch> watch_;       // last, with the next: their threads use the others
+  std::unique_ptr<DumpService> dump_service_;
 };
 
 }  // namespace nearlight::runtime

@@ -74,6 +74,7 @@ CudaControl::~CudaControl() {
   // The results are of no use here: the memory is gone either way, and there is nobody left to tell.
   if (states_ != nullptr) (void)cudaFree(states_);
   if (claim_ != nullptr) (void)cudaFree(claim_);
+  if (trace_ != nullptr) (void)cudaFree(trace_);
   if (host_ != nullptr) (void)cudaFreeHost(host_);
 }
 
@@ -83,6 +84,15 @@ void CudaControl::name_in(algorithm::cuda::AllReduceArgs& args) const {
   args.claim = claim();
   args.valid = valid_word();
   args.record = record();
+  args.trace = trace();
+}
+
+Status CudaControl::add_trace(std::uint32_t regions) {
+  const std::size_t bytes = std::size_t{regions} * trace::kLinesOnGpu * sizeof(trace::EpochTimes);
+  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&trace_), bytes));
+  NL_TRY_CUDA(cudaMemset(trace_, 0, bytes));
+  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
 }
 
 bool CudaControl::has_fault() const {
@@ -132,6 +142,12 @@ Result<bool> CudaControl::retain_for_capture(const std::shared_ptr<CudaControl>&
   }
   self->last_capture_ = id;
   return true;
+}
+
+Result<bool> CudaControl::is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  NL_TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
+  return capture == cudaStreamCaptureStatusActive;
 }
 
 void CudaControl::free_retired() {

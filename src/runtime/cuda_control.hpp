@@ -11,6 +11,7 @@
 #include <nearlight/detail/protocol/fault.hpp>
 #include "algorithm/cuda/all_reduce.hpp"
 #include "base/status.hpp"
+#include "trace/epoch_ring.hpp"
 
 namespace nearlight::runtime {
 
@@ -33,6 +34,11 @@ class CudaControl {
   // The five of them, as what a kernel gets.
   void name_in(algorithm::cuda::AllReduceArgs& args) const;
 
+  // Zeroed rings of times for traced kernels, which outlive the communicator with the graphs that captured
+  // such kernels.
+  Status add_trace(std::uint32_t regions);
+  trace::EpochTimes* trace() const { return trace_; }
+
   // True when a record is there to be read (acquire).
   bool has_fault() const;
   // Makes all waits of running kernels end.
@@ -52,6 +58,8 @@ class CudaControl {
   // Keeps `self` alive as long as the graph that `stream` is capturing into, or anything instantiated from
   // it, lives. Nothing happens when the stream is not capturing. True when it is.
   static Result<bool> retain_for_capture(const std::shared_ptr<CudaControl>& self, cudaStream_t stream);
+  // Whether the stream is being captured; keeps nothing alive.
+  static Result<bool> is_capturing(cudaStream_t stream);
   // Frees the controls whose last graph is gone. Graph clean-up must not call CUDA, so they wait here.
   static void free_retired();
 
@@ -66,6 +74,7 @@ class CudaControl {
   int device_ = 0;
   algorithm::cuda::RegionStateWords* states_ = nullptr;  // device
   std::uint32_t* claim_ = nullptr;                       // device
+  trace::EpochTimes* trace_ = nullptr;                   // device; null: none
   HostPart* host_ = nullptr;                             // pinned, mapped at the same address
   unsigned long long last_capture_ = 0;                  // id of the capture that was retained last
 };

@@ -81,7 +81,8 @@ Status CudaCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
                          }};
   NL_TRY(reset_together(*exchange_, steps, deadline));
   return stop_note_.forget(count, [&] {
-    calls_ = 0;
+    compared_ = 0;
+    told_.store(false, std::memory_order_relaxed);
     control_->clear_host_words();
     stopped_.store(false, std::memory_order_relaxed);
   });

@@ -5,11 +5,14 @@
 #include <utility>
 
 #include "algorithm/host/barrier.hpp"
+#include "base/variables.hpp"
 #include "memory/shm_heap.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/create.hpp"
+#include "runtime/dump.hpp"
+#include "runtime/nvtx_range.hpp"
 #include "runtime/recovery.hpp"
 
 namespace nearlight::runtime {
@@ -43,7 +46,11 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   NL_TRY(check_group(exchange));
   const route::Target target{false, "", exchange.nranks()};
   const auto settings = settings_of(options, &target);
-  NL_TRY(agree(exchange, settings.status(), deadline));
+  const auto answers_dumps = variables::read(variables::kDump);
+  const auto folder = trace_folder();
+  const Status readable = settings.ok() ? answers_dumps.status() : settings.status();
+  NL_TRY(agree(exchange, readable.ok() ? folder.status() : readable, deadline));
+  const bool answers = *answers_dumps;
   NL_TRY(check_options_agree(exchange, options, *settings, deadline));
 
   std::unique_ptr<HostCommunicator> comm(new HostCommunicator);
@@ -58,6 +65,10 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   comm->path_ = number_of(settings->steering.forced);
   comm->route_log_ = RouteLog(settings->steering.log && exchange.rank() == 0);
   comm->route_log_.begin(comm->table_, target, settings->steering.left_aside);
+  if (*folder) {
+    NL_TRY_ASSIGN(comm->tracer_, Tracer::start(exchange, **folder, "host", deadline));
+    comm->ring_.resize(trace::kLinesOnCpu);
+  }
   comm->heap_offset_ = options.heap_offset;
   comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
                    (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
@@ -78,10 +89,22 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
     watching = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
   }
+  if (watching.ok() && answers) {
+    auto service = DumpService::start([raw = comm.get()] { return raw->dump(); });
+    watching = service.status();
+    if (service.ok()) comm->dump_service_ = std::move(*service);
+  }
   // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
   // rest.
   NL_TRY(agree(exchange, watching, deadline));
   return std::unique_ptr<Communicator>(std::move(comm));
+}
+
+HostCommunicator::~HostCommunicator() {
+  // Half a communicator has not traced anything.
+  if (!tracer_ || heap_ == nullptr) return;
+  trace::append(tracer_->ranks(), 0, ring_);
+  tracer_->write();
 }
 
 void HostCommunicator::empty_packets() {
@@ -102,6 +125,7 @@ Status HostCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
       .last_epoch = [&]() -> Result<std::uint32_t> { return state_.epoch; },
       .rest =
           [&](std::uint32_t after) {
+            const std::lock_guard lock(rest_mutex_);
             std::memset(heap_->view().mine() + heap_offset_, 0, layout_.region_bytes());
             empty_packets();
             epoch = after;
@@ -109,9 +133,13 @@ Status HostCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
           }};
   NL_TRY(reset_together(*exchange_, steps, deadline));
   return stop_note_.forget(count, [&] {
-    state_ = {};
-    state_.epoch = epoch;
-    calls_ = 0;
+    {
+      const std::lock_guard lock(rest_mutex_);
+      state_ = {};
+      state_.epoch = epoch;
+    }
+    compared_ = 0;
+    told_.store(false, std::memory_order_relaxed);
     std::atomic_ref(abort_).store(0, std::memory_order_relaxed);
     std::atomic_ref(claim_).store(0, std::memory_order_relaxed);
     std::atomic_ref(valid_).store(0, std::memory_order_release);
@@ -173,6 +201,13 @@ protocol::Control<exec::HostSpace> HostCommunicator::control() {
 
 Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                                     const Reduction& op, Stream stream, const CallOptions& options) {
+  const NvtxRange range("all_reduce", count * size_of(type));
+  calls_.begin(Collective::all_reduce, count, type, op.op);
+  return calls_.end(run_all_reduce(send, recv, count, type, op, stream, options));
+}
+
+Status HostCommunicator::run_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
+                                        const Reduction& op, Stream stream, const CallOptions& options) {
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
   if (count != 0) NL_TRY(check_buffers(send, recv, count, type, op));
@@ -186,6 +221,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
                    algorithm::kOwnCode);
   }
   NL_TRY_ASSIGN(const route::Route route, route_of_call(facts(count, type, op.op), options));
+  calls_.take(route.algorithm, route.protocol);
   if (nranks() == 1) {
     if (op.op == ReduceOp::premul_sum) {
       algorithm::host::multiply_alone(type, send, recv, count, op.factor->bits);
@@ -211,6 +247,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
       .recv = recv,
       .count = count,
       .factor = op.factor ? op.factor->bits : 0,
+      .trace = tracer_ ? ring_.data() : nullptr,
       .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns},
       .packet_fault = {static_cast<algorithm::host::PacketFault::Kind>(options.packet_fault),
                        options.faulty_packet}};
@@ -219,6 +256,12 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
 }
 
 Status HostCommunicator::barrier(Stream stream) {
+  const NvtxRange range("barrier", 0);
+  calls_.begin(Collective::barrier, 0, DataType::i8, ReduceOp::sum);
+  return calls_.end(run_barrier(stream));
+}
+
+Status HostCommunicator::run_barrier(Stream stream) {
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
   if (check_)
@@ -231,20 +274,42 @@ Status HostCommunicator::barrier(Stream stream) {
                             .layout = layout_,
                             .state = &state_,
                             .control = control(),
-                            .collective = static_cast<std::uint32_t>(Collective::barrier)});
+                            .collective = static_cast<std::uint32_t>(Collective::barrier),
+                            .trace = tracer_ ? ring_.data() : nullptr});
   return own_outcome(Collective::barrier);
 }
 
-Status HostCommunicator::own_outcome(Collective collective) const {
+Status HostCommunicator::own_outcome(Collective collective) {
   // Only this operation's own failure counts here: a peer that ended after it sent everything has not spoilt
   // the result.
   const bool gave_up = exec::HostSpace::load<exec::Order::relaxed, exec::Scope::device>(state_.failed) != 0;
-  return gave_up ? recorded_failure(collective) : Status();
+  if (!gave_up) return {};
+  Status failed = recorded_failure(collective);
+  if (failed.code() == Code::timeout && !told_.exchange(true)) {
+    tell_of_timeout(rank(), calls_, [this] { return dump(); });
+  }
+  return failed;
+}
+
+std::string HostCommunicator::dump() const {
+  std::optional<protocol::FaultRecord> record;
+  // A reset clears it as a whole, and likewise what is fetched.
+  static_cast<void>(stop_note_.first([&] {
+    if (failed()) record = record_;
+  }));
+  const auto fetch = [this](std::span<const Piece> pieces) {
+    const std::lock_guard lock(rest_mutex_);
+    return fetch_from_host(pieces);
+  };
+  return dump_text(
+      {rank(), nranks(), backend(), memory(), timeout_, status(), record, &state_, 1,
+       heap_->view().base + heap_offset_, heap_->view().stride, layout_.region_bytes(), layout_, fetch},
+      calls_);
 }
 
 Status HostCommunicator::compare_calls(const Call& call) {
-  const Status same = check_calls_agree(*exchange_, call, calls_, Deadline::after(timeout_));
-  ++calls_;
+  const Status same = check_calls_agree(*exchange_, call, compared_, Deadline::after(timeout_));
+  ++compared_;
   // An exchange that failed stays failed: so does the communicator, or its next call would run unchecked.
   if (!same.ok() && same.code() != Code::invalid_usage) stop(same, -1);
   return same;

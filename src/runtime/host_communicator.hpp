@@ -4,22 +4,27 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <vector>
 
 #include "algorithm/host/all_reduce.hpp"
 #include "memory/heap.hpp"
 #include "runtime/call_check.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/dump_service.hpp"
 #include "runtime/peer_watch.hpp"
 #include "runtime/recovery.hpp"
 #include "runtime/route_log.hpp"
 #include "runtime/stop_note.hpp"
+#include "runtime/tracer.hpp"
 
 namespace nearlight::runtime {
 
 class HostCommunicator final : public Communicator {
  public:
+  ~HostCommunicator() override;
   static Result<std::unique_ptr<Communicator>> create(Exchange& exchange, std::shared_ptr<Exchange> owned,
                                                       const Options& options);
 
@@ -37,6 +42,7 @@ class HostCommunicator final : public Communicator {
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
+  std::string dump() const override;
   probe::LineReport lines() const override { return {}; }
   Result<std::vector<std::uint32_t>> epochs() const override {
     return std::vector<std::uint32_t>{state_.epoch};
@@ -48,6 +54,9 @@ class HostCommunicator final : public Communicator {
 
  private:
   HostCommunicator() = default;
+  Status run_all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
+                        Stream stream, const CallOptions& options);
+  Status run_barrier(Stream stream);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);
@@ -57,7 +66,7 @@ class HostCommunicator final : public Communicator {
   Status compare_calls(const Call& call);
   // Why this operation was given up.
   Status recorded_failure(Collective collective) const;
-  Status own_outcome(Collective collective) const;
+  Status own_outcome(Collective collective);
   protocol::Control<exec::HostSpace> control();
   bool failed() const {
     return std::atomic_ref(const_cast<std::uint32_t&>(valid_)).load(std::memory_order_acquire) != 0;
@@ -77,13 +86,18 @@ class HostCommunicator final : public Communicator {
   route::Table table_;
   std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()
   RouteLog route_log_;
-  std::uint64_t calls_ = 0;  // that were compared
+  std::uint64_t compared_ = 0;  // calls
   protocol::RegionState<exec::HostSpace> state_{};
   // What a wait looks at and writes; atomics by atomic_ref, see protocol::Control.
   std::uint32_t abort_ = 0, claim_ = 0, valid_ = 0;
   protocol::FaultRecord record_{};
-  StopNote stop_note_;                // why abort_ was set on purpose
-  std::unique_ptr<PeerWatch> watch_;  // last: its thread uses the others
+  StopNote stop_note_;             // why abort_ was set on purpose
+  mutable std::mutex rest_mutex_;  // while a reset puts memory to rest that a dump may look at; the inner one
+  std::optional<Tracer> tracer_;
+  std::vector<trace::EpochTimes> ring_;  // with tracer_
+  std::atomic<bool> told_{false};        // of a time-out, since the last reset
+  std::unique_ptr<PeerWatch> watch_;     // last, with the next: their threads use the others
+  std::unique_ptr<DumpService> dump_service_;
 };
 
 }  // namespace nearlight::runtime

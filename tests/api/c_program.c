@@ -59,6 +59,22 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightCommStatus_t, time_ns, 40, 8);
   PIN_FIELD(nearlightCommStatus_t, text, 48, 512);
 
+  CHECK(sizeof(nearlightRouteCounters_t) == 32);
+  PIN_FIELD(nearlightRouteCounters_t, algorithm, 0, 8);
+  PIN_FIELD(nearlightRouteCounters_t, protocol, 8, 8);
+  PIN_FIELD(nearlightRouteCounters_t, operations, 16, 8);
+  PIN_FIELD(nearlightRouteCounters_t, bytes, 24, 8);
+
+  CHECK(sizeof(nearlightCounters_t) == 568);
+  PIN_FIELD(nearlightCounters_t, size, 0, 8);
+  PIN_FIELD(nearlightCounters_t, all_reduces, 8, 8);
+  PIN_FIELD(nearlightCounters_t, barriers, 16, 8);
+  PIN_FIELD(nearlightCounters_t, bytes, 24, 8);
+  PIN_FIELD(nearlightCounters_t, captured, 32, 8);
+  PIN_FIELD(nearlightCounters_t, failures, 40, 8);
+  PIN_FIELD(nearlightCounters_t, routes, 48, 8);
+  PIN_FIELD(nearlightCounters_t, route, 56, 512);
+
   CHECK(sizeof(nearlightRoute_t) == 40);
   PIN_FIELD(nearlightRoute_t, size, 0, 8);
   PIN_FIELD(nearlightRoute_t, algorithm, 8, 8);
@@ -90,6 +106,7 @@ static void check_calls(void) {
   nearlightRedOp_t op = nearlightSum;
   const float factor = 2.0f;
   nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
+  nearlightCounters_t counters = NEARLIGHT_COUNTERS_INITIALIZER;
   int version = 0;
   float values[3] = {1.0f, 2.0f, 3.0f}, sums[3] = {0.0f, 0.0f, 0.0f};
   CHECK(NEARLIGHT_CHECK_VERSION() == nearlightSuccess);
@@ -107,6 +124,9 @@ static void check_calls(void) {
   CHECK(nearlightExplain(comm, nearlightCollectiveAllReduce, 3, nearlightFloat32, nearlightSum, &route) ==
         nearlightSuccess);
   CHECK(strcmp(route.algorithm, "copy") == 0);
+  CHECK(nearlightCommGetCounters(comm, &counters) == nearlightSuccess);
+  CHECK(counters.all_reduces == 2 && counters.bytes == 24 && counters.failures == 0);
+  CHECK(counters.routes == 1 && strcmp(counters.route[0].algorithm, "copy") == 0);
   CHECK(nearlightAllReduce(NULL, sums, 3, nearlightFloat32, nearlightSum, comm, NULL) ==
         nearlightInvalidArgument);
   CHECK(strstr(nearlightGetLastError(), "send") != NULL);

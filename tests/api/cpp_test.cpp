@@ -128,6 +128,8 @@ TEST(Cpp, TellsWhatItIsAndWhatItWouldDo) {
   EXPECT_EQ(route.protocol, "ll");
   EXPECT_FALSE(route.reason.empty());
   EXPECT_EQ(nearlight::version(), NEARLIGHT_VERSION_CODE);
+  EXPECT_EQ(comms[0].counters().all_reduces, 0u);
+  EXPECT_TRUE(comms[0].counters().routes.empty());
 }
 
 TEST(Cpp, ErrorsHaveCodeAndText) {

@@ -305,6 +305,16 @@ Status preload_clock() {
   if (count("preload_clock") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_clock: planted error");
 }
+Status launch_clock(std::uint64_t* to, cudaStream_t) {
+  if (count("launch_clock") != cudaSuccess) return failure(Code::cuda_error, "launch_clock: planted error");
+  static std::uint64_t time_ns = 0;
+  *to = ++time_ns;
+  return {};
+}
+Status preload_traced() {
+  if (count("preload_traced") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_traced: planted error");
+}
 
 }  // namespace nearlight::algorithm::cuda
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 
@@ -103,6 +104,11 @@ TEST_F(HandOver, ACallGoesToNcclInsteadOfAKernel) {
   EXPECT_EQ(asked_.calls, 1) << "by the shipped table nothing is handed over";
   EXPECT_EQ(made("launch"), 1);
   EXPECT_EQ(asked_.prepared, 0) << "nobody is to be handed anything unasked";
+  const runtime::Counters counters = comm().counters();
+  EXPECT_EQ(counters.all_reduces, 2u);
+  EXPECT_TRUE(std::any_of(counters.routes.begin(), counters.routes.end(), [](const auto& route) {
+    return route.algorithm == Algorithm::nccl && route.operations == 1 && route.bytes == kFloats * 4;
+  }));
   // Nothing is allocated.
   const std::uint64_t before = allocations_of_this_thread();
   const CallOptions options = by_nccl();

@@ -53,7 +53,7 @@ LINE_ADDS = {"f32": "red.relaxed.sys.global.add.v4.f32", "f16": "red.relaxed.sys
 NAME = re.compile(r"all_reduce_one_shotI(?P<type>f|i|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)ELNS0_8ProtocolE"
                   r"(?P<protocol>\d)ELi(?P<held>\d)E(?:Lb(?P<one_round>\d)E)?LNS1_7VariantE(?P<variant>\d)E")
 SENTINEL_NAME = re.compile(r"all_reduce_sentinelI(?P<type>f|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E"
-                           r"Li(?P<held>n?\d)E")
+                           r"Li(?P<held>n?\d)E(?:LNS1_7VariantE(?P<variant>\d)E)?")
 # No packets held, like the kernel of any message.
 TWO_SHOT_NAME = re.compile(r"all_reduce_two_shotI(?P<type>f|NS_4Bf16E|NS_3F16E)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E")
 LL128_NAME = re.compile(r"all_reduce_ll128I(?P<type>i)LNS_8ReduceOpE(?P<op>\d)ELi(?P<ranks>\d)E")
@@ -63,7 +63,7 @@ ANY_NAME = re.compile(r"all_reduce_(?:two_shot_)?anyI(?P<type>[a-z]|NS_\d\w+?E)L
 TYPES = {"f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
 PROTOCOLS = ["ll", "simple", "sentinel", "ll128"]
-VARIANTS = ["once", "loop", "delayed"]
+VARIANTS = ["once", "loop", "delayed", "traced"]
 
 
 class Kernel:
@@ -85,6 +85,8 @@ class Kernel:
             found = re.match(r"(?:@!?%?\w+\s+)?([a-z][a-z0-9_]*(?:\.[a-z0-9_:]+)*)\b", statement)
             if found:
                 self.code.append((found.group(1), statement))
+        # Where in the kernel's one parameter it reads, in bytes.
+        self.parameters = {int(at) for at in re.findall(r"_param_0\+(\d+)\]", body)}
         self.registers = self.stack = self.spill = None
 
     def __str__(self):
@@ -271,7 +273,7 @@ def rule_resources(kernel):
             yield "no limit in the table REGISTERS"
         elif kernel.registers > limit:
             yield f"{kernel.registers} registers, the limit is {limit}"
-    if kernel.spill > (SLOW_SPILL_BYTES if kernel.variant == "loop" or kernel.op == "any" else 0):
+    if kernel.spill > (SLOW_SPILL_BYTES if kernel.variant in ("loop", "traced") or kernel.op == "any" else 0):
         yield f"{kernel.spill} bytes spilled"
     if kernel.stack > STACK_BYTES:
         yield f"{kernel.stack} bytes of stack, the limit is {STACK_BYTES}"
@@ -296,6 +298,13 @@ def check_functions(functions):
         for body in found:
             if not re.search(wanted, body):
                 yield f"the function with '{part}' in its name has no {wanted}"
+
+
+def check_traced(traced, others):
+    """The pointer to the ring of times: each traced kernel reads it, no other one does. What does not know the ring writes no
+    times, so kernels without tracing have none of its code."""
+    if traced and not set.intersection(*traced) - set().union(*others):
+        yield "a traced kernel does not read the ring of times, or one without tracing does"
 
 
 # ---- main ---------------------------------------------------------------------------------------------
@@ -361,6 +370,10 @@ def self_test(kernels):
         if len(list(check_functions(spoiled))) != count:
             failures += 1
             print(f"functions out of line: {spoiled} must break {count} rules")
+    for traced, others, count in (([{1, 9}, {2, 9}], [{1}, {2}], 0), ([{1, 9}, {2}], [{1}], 1), ([{1, 9}], [{1}, {9}], 1), ([], [{1}], 0)):
+        if len(list(check_traced(traced, others))) != count:
+            failures += 1
+            print(f"parameters: {traced}, {others} must break {count} rules")
     print(f"self-test: {len(kernels)} planted kernels, {failures} failures")
     return failures
 
@@ -402,6 +415,11 @@ def main():
     for kernel in blind:
         print(f"{kernel}: no loop that waits")
     wrong_functions = list(check_functions(functions))
+    traced = [kernel.parameters for kernel in kernels.values() if kernel.variant == "traced"]
+    others = [kernel.parameters for kernel in kernels.values() if kernel.variant != "traced"]
+    wrong_functions += check_traced(traced, others)
+    if not traced and any(kernel.op == "sum" and kernel.type in ("f32", "bf16") for kernel in kernels.values()):
+        wrong_functions.append("no traced kernels")
     for what in wrong_functions:
         print(what)
     for kernel in sorted(kernels.values(), key=str):

@@ -469,6 +469,7 @@ TEST(Route, WhatAddsIsRefusedByName) {
   const auto refused = [](Code code, const char* named, auto&& change) {
     Facts one = facts(true, 3, 64 * 1024);
     one.sums = one.lines;
+    one.whole.adds = probe::LineVerdict::whole;
     one.deterministic = false;
     EXPECT_EQ(forced_two_shot_atomic(one)->algorithm, Algorithm::two_shot_atomic);
     change(one);
@@ -484,6 +485,7 @@ TEST(Route, WhatAddsIsRefusedByName) {
   refused(Code::invalid_argument, "lines", [](Facts& one) { one.lines = one.sums = 0; });
   Facts small = facts(true, 3, 480);
   small.sums = small.lines;
+  small.whole.adds = probe::LineVerdict::whole;
   small.deterministic = false;
   EXPECT_EQ(forced_two_shot_atomic(small)->algorithm, Algorithm::one_shot);
   EXPECT_NE(std::strstr(forced_two_shot_atomic(small)->reason, "too small"), nullptr);

@@ -1,9 +1,10 @@
 nearlight_test(runtime
-  SOURCES runtime_call_ledger_test.cpp runtime_checks_test.cpp runtime_communicator_test.cpp runtime_kernel_loop_test.cpp runtime_layout_test.cpp
-    runtime_path_test.cpp runtime_poll_test.cpp runtime_steering_test.cpp
+  SOURCES runtime_call_ledger_test.cpp runtime_call_log_test.cpp runtime_checks_test.cpp runtime_communicator_test.cpp
+    runtime_kernel_loop_test.cpp runtime_layout_test.cpp runtime_path_test.cpp runtime_poll_test.cpp runtime_steering_test.cpp
   DEPS nearlight::testing
   LABELS unit tsan asan)
 nearlight_test(runtime_peer_watch SOURCES runtime_peer_watch_test.cpp DEPS nearlight::testing LABELS unit asan)
+nearlight_test(runtime_dump SOURCES runtime_dump_test.cpp DEPS nearlight::testing LABELS unit tsan asan)
 if(NEARLIGHT_HAS_NCCL_HEADERS)
   nearlight_test(runtime_nccl_fallback SOURCES runtime_nccl_fallback_test.cpp DEPS nearlight::testing LABELS unit)
   add_dependencies(nearlight_test_runtime_nccl_fallback nearlight_fake_nccl_c)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/call_check.hpp"
+#include "runtime/steering.hpp"
 
 namespace nearlight::runtime {
 namespace {
@@ -50,7 +51,7 @@ TEST(CallLedger, ComparesAllThatSteersACall) {
   other.op = ReduceOp::max;
   expect_told(other, "op is sum on rank 0, max");
   other = first;
-  other.path = 1000;
+  other.path = number_of(route::Forced{route::Algorithm::two_shot, {}});
   expect_told(other, "the forced path is not set on rank 0, two_shot");
   other = first;
   other.options.algorithm = route::Algorithm::two_shot;

@@ -29,7 +29,7 @@ TEST(SetPath, MovesCallsAndBack) {
       Kind::threads, 3, test::patient(), [](Communicator& comm, Exchange&, Problems& trouble) {
         const std::string usual = comm.explain_all_reduce(1000, DataType::f32, ReduceOp::sum).reason;
         for (int round = 0; round < 20; ++round) {
-          for (const char* const path : {"ll", "simple", "sentinel", "two_shot", ""}) {
+          for (const char* const path : {"ll", "simple", "sentinel", "ll128", "two_shot", ""}) {
             if (const Status status = comm.set_path(path); !status.ok())
               trouble.add("%s", status.to_string().c_str());
             const route::Route route = comm.explain_all_reduce(1000, DataType::f32, ReduceOp::sum);
@@ -50,8 +50,9 @@ TEST(SetPath, MovesCallsAndBack) {
 TEST(SetPath, NamesThePathsThereAre) {
   const auto problems = test::run_communicators(
       Kind::threads, 2, test::patient(), [](Communicator& comm, Exchange&, Problems& trouble) {
-        test::expect_failure(trouble, "set_path", comm.set_path("LL"), Code::invalid_argument,
-                             {"path is \"LL\"", "ll, simple, sentinel, two_shot"});
+        test::expect_failure(
+            trouble, "set_path", comm.set_path("LL"), Code::invalid_argument,
+            {"path is \"LL\"", "ll, simple, sentinel, ll128, two_shot, two_shot_atomic, nccl"});
         if (const Status status = sum_of_ones(comm, 10, trouble); !status.ok())
           trouble.add("%s", status.to_string().c_str());
       });

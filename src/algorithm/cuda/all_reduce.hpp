@@ -15,6 +15,9 @@
 namespace nearlight::protocol {
 struct FaultRecord;
 }
+namespace nearlight::trace {
+struct EpochTimes;
+}
 
 namespace nearlight::algorithm::cuda {
 
@@ -57,6 +60,7 @@ struct AllReduceArgs {
   // of a pre-multiplied sum.
   ReduceOp op;
   std::uint64_t factor;
+  trace::EpochTimes* trace;  // traced kernels only: trace::kLinesOnGpu a region, from region 0 on
 };
 
 // A CTA of a loop kernel writes its SM's cycle counter before the first sample and after each, then the time
@@ -77,6 +81,7 @@ struct LaunchShape {
   bool loop = false;      // samples * chain operations in one kernel: has_own_code() only
   bool pinned = false;    // loop only: `grid` is 1, and the CTA is the one that lands on the wanted SM
   bool delayed = false;   // with test delays: f32 sum only
+  bool traced = false;    // writes times into args.trace where is_traced(); else as without
   std::uint32_t first_region = 0;  // CTA 0's; the others' follow it
 };
 
@@ -89,5 +94,7 @@ Status launch_alone(const AllReduceArgs& args, DataType type, std::uint32_t max_
 
 // Loads every kernel on the current device: lazy loading would wait for a kernel that waits for this launch.
 Status preload();
+// Those that trace, which preload() leaves out.
+Status preload_traced();
 
 }  // namespace nearlight::algorithm::cuda

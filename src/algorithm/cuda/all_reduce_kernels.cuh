@@ -11,6 +11,7 @@
 #include "algorithm/one_shot_ll128.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
+#include "algorithm/traced.hpp"
 #include "algorithm/two_shot.hpp"
 
 namespace nearlight::algorithm::cuda {
@@ -39,12 +40,17 @@ NL_FN protocol::Control<CudaSpace> control_of(const AllReduceArgs& args) {
   return {args.abort, args.claim, args.valid, args.record, args.timeout_ns};
 }
 
-enum class Variant { once, loop, delayed };
+enum class Variant { once, loop, delayed, traced };
 
+// `epoch`: the last one used.
 template <Variant variant>
-NL_FN auto hooks_of(const AllReduceArgs& args) {
+NL_FN auto hooks_of(const AllReduceArgs& args, std::uint32_t cta, std::uint32_t epoch) {
   if constexpr (variant == Variant::delayed) {
     return Delay<CudaSpace>{static_cast<DelayPoint>(args.delay_point), args.delay_ns};
+  } else if constexpr (variant == Variant::traced) {
+    trace::EpochTimes* const ring = args.trace + std::uint64_t{args.first_region + cta} * trace::kLinesOnGpu;
+    return Traced<CudaSpace>(ring, trace::kLinesOnGpu, args.collective, epoch,
+                             exec::CtaCoop{}.thread_rank() == 0);
   } else {
     return NoDelay{};
   }
@@ -106,7 +112,6 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const Bufs input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
   State* state = reinterpret_cast<State*>(args.states) + cta;
   exec::keep(state);
-  const auto hooks = hooks_of<variant>(args);
 
   if constexpr (protocol_kind == Protocol::ll) {
     OneShotLl<Math, kMax, kHeld, kFast, Region<kMax>, Bufs> work(region, coop.thread_rank(), coop.size(),
@@ -115,6 +120,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
     exec::allow_dependent_launch();
     protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
+    const auto hooks = hooks_of<variant>(args, cta, session.epoch());
     // The first of a loop is not timed. With it out of the way, and far from the wrap, a loop has no branch
     // that it could do without.
     work.run(session, hooks);
@@ -131,6 +137,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
     protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
+    const auto hooks = hooks_of<variant>(args, cta, session.epoch());
     const auto once = [&] {
       one_shot_simple<Math, kMax, kSimpleUnroll<kMax>>(session, share, input, output, hooks);
     };
@@ -150,7 +157,7 @@ inline constexpr int kAnyLength = 0, kWholeWarps = -1;
 
 // With more than one packet a thread a CTA has kMaxThreads threads, a number that the addresses are then made
 // with. Two of these fit an SM.
-template <class T, ReduceOp op, int kMax, int kHeld>
+template <class T, ReduceOp op, int kMax, int kHeld, Variant variant>
 __global__ void __launch_bounds__(kMaxThreads, kHeld == kAnyLength ? 1 : 2)
     all_reduce_sentinel(const __grid_constant__ AllReduceArgs args) {
   using Math = PackMath<CudaSpace, T, op>;
@@ -172,17 +179,18 @@ __global__ void __launch_bounds__(kMaxThreads, kHeld == kAnyLength ? 1 : 2)
     exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
     exec::allow_dependent_launch();
     protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
-    work.run(session);
+    work.run(session, hooks_of<variant>(args, cta, session.epoch()));
     session.close();
   } else {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
     protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
+    const auto hooks = hooks_of<variant>(args, cta, session.epoch());
     if constexpr (kHeld == kWholeWarps) {
       constexpr int kAtOnce = kMax <= 2 ? 4 : 1;  // bounded by the registers
-      one_shot_sentinel_whole<Math, Rewrite, kMax, kAtOnce>(session, share, args.held, input, output);
+      one_shot_sentinel_whole<Math, Rewrite, kMax, kAtOnce>(session, share, args.held, input, output, hooks);
     } else {
-      one_shot_sentinel<Math, Rewrite, kMax>(session, share, args.held, input, output, NoDelay{});
+      one_shot_sentinel<Math, Rewrite, kMax>(session, share, args.held, input, output, hooks);
     }
     session.close();
   }
@@ -236,6 +244,10 @@ struct Pick {
   bool whole = false;  // sentinel: kWholeWarps, where there is nothing faster
 };
 
+// One operation a kernel, as calls of the library have it.
+template <Variant variant>
+inline constexpr bool kOneEach = variant == Variant::once || variant == Variant::traced;
+
 // null when there is no such kernel (a held count that the number of ranks does not allow; sentinel with
 // another operator than sum, in a loop or with delays; LL128 of floats, in a loop or with delays).
 template <class T, ReduceOp op, int kMax, Variant variant>
@@ -254,13 +266,13 @@ Kernel pick_shape(const Pick& pick) {
     return nullptr;
   }
   if (pick.protocol == Protocol::sentinel) {
-    if constexpr (kHasSentinel<T> && op == ReduceOp::sum && variant == Variant::once) {
-      if (!pick.fast && pick.whole) return all_reduce_sentinel<T, op, kMax, kWholeWarps>;
-      if (!pick.fast) return all_reduce_sentinel<T, op, kMax, kAnyLength>;
-      if (pick.held == 1) return all_reduce_sentinel<T, op, kMax, 1>;
+    if constexpr (kHasSentinel<T> && op == ReduceOp::sum && kOneEach<variant>) {
+      if (!pick.fast && pick.whole) return all_reduce_sentinel<T, op, kMax, kWholeWarps, variant>;
+      if (!pick.fast) return all_reduce_sentinel<T, op, kMax, kAnyLength, variant>;
+      if (pick.held == 1) return all_reduce_sentinel<T, op, kMax, 1, variant>;
       if constexpr (kMax == 2) {
-        if (pick.held == 2) return all_reduce_sentinel<T, op, kMax, 2>;
-        if (pick.held == 4) return all_reduce_sentinel<T, op, kMax, 4>;
+        if (pick.held == 2) return all_reduce_sentinel<T, op, kMax, 2, variant>;
+        if (pick.held == 4) return all_reduce_sentinel<T, op, kMax, 4, variant>;
       }
     }
     return nullptr;
@@ -269,10 +281,10 @@ Kernel pick_shape(const Pick& pick) {
     return all_reduce_one_shot<T, op, kMax, Protocol::simple, 0, false, variant>;
   if (pick.held == 1 && pick.fast) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 1, true, variant>;
   if (pick.held == 1) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 1, false, variant>;
-  if constexpr (variant == Variant::once && kMax <= 4) {
+  if constexpr (kOneEach<variant> && kMax <= 4) {
     if (pick.held == 2) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 2, false, variant>;
   }
-  if constexpr (variant == Variant::once && kMax <= 2) {
+  if constexpr (kOneEach<variant> && kMax <= 2) {
     if (pick.held == 4) return all_reduce_one_shot<T, op, kMax, Protocol::ll, 4, false, variant>;
   }
   return nullptr;
@@ -296,6 +308,10 @@ Kernel pick_variant(const Pick& pick) {
       if constexpr (std::is_same_v<T, float> && op == ReduceOp::sum) {
         return pick_shape<T, op, 8, Variant::delayed>(pick);
       }
+      return nullptr;
+    case Variant::traced:
+      if constexpr (op == ReduceOp::sum && (std::is_same_v<T, float> || std::is_same_v<T, Bf16>))
+        return pick_ranks<T, op, Variant::traced>(pick);
       return nullptr;
   }
   return nullptr;

@@ -75,8 +75,12 @@ Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t
                 shape.grid, shape.threads, shape.held,      args.packets};
   const Fit fit =
       fit_of(cut, reinterpret_cast<std::uintptr_t>(args.send) | reinterpret_cast<std::uintptr_t>(args.recv));
-  const Kernel kernel = pick_kernel(shape.type, {shape.op, args.nranks, shape.protocol, shape.held, fit.fast,
-                                                 variant, shape.algorithm, fit.whole});
+  Pick pick{shape.op, args.nranks, shape.protocol, shape.held, fit.fast, variant, shape.algorithm, fit.whole};
+  if (shape.traced && variant == Variant::once && shape.algorithm == Algorithm::one_shot &&
+      is_traced(shape.type, shape.op, shape.protocol)) {
+    pick.variant = Variant::traced;
+  }
+  const Kernel kernel = pick_kernel(shape.type, pick);
   if (kernel == nullptr) {
     return failure(Code::invalid_argument, "no kernel for %s %s, %s, %s, %u packs a thread, %d ranks%s",
                    name_of(shape.type), name_of(shape.op), name_of(shape.algorithm), name_of(shape.protocol),
@@ -99,27 +103,28 @@ Status launch_alone(const AllReduceArgs& args, DataType type, std::uint32_t max_
                  stream);
 }
 
-Status preload() {
+namespace {
+
+// All of a variant; the kernels that there are not are passed over.
+Status load_variant(Variant variant) {
   const auto load = [](Kernel kernel) { return kernel == nullptr ? Status() : load_kernel(kernel); };
   for (const DataType type : kDataTypes) {
     // The last one stands for all operators without code of their own.
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::premul_sum}) {
       for (const int nranks : {1, 2, 4, 8}) {
-        for (const Variant variant : {Variant::once, Variant::loop, Variant::delayed}) {
-          for (const bool fast : {false, true}) {
-            NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::simple, 0, fast, variant})));
-            for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot_atomic}) {
-              NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::ll128, 1, fast, variant, algorithm})));
-            }
-            for (const Protocol protocol : {Protocol::ll, Protocol::sentinel}) {
-              NL_TRY(load(pick_kernel(type, {op, nranks, protocol, 1, fast, variant, Algorithm::two_shot})));
-            }
-            for (const std::uint32_t held : {1u, 2u, 4u}) {
-              NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::sentinel, held, fast, variant})));
-              NL_TRY(load(pick_kernel(
-                  type, {op, nranks, Protocol::sentinel, held, fast, variant, Algorithm::one_shot, true})));
-              NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::ll, held, fast, variant})));
-            }
+        for (const bool fast : {false, true}) {
+          NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::simple, 0, fast, variant})));
+          for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot_atomic}) {
+            NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::ll128, 1, fast, variant, algorithm})));
+          }
+          for (const Protocol protocol : {Protocol::ll, Protocol::sentinel}) {
+            NL_TRY(load(pick_kernel(type, {op, nranks, protocol, 1, fast, variant, Algorithm::two_shot})));
+          }
+          for (const std::uint32_t held : {1u, 2u, 4u}) {
+            NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::sentinel, held, fast, variant})));
+            NL_TRY(load(pick_kernel(
+                type, {op, nranks, Protocol::sentinel, held, fast, variant, Algorithm::one_shot, true})));
+            NL_TRY(load(pick_kernel(type, {op, nranks, Protocol::ll, held, fast, variant})));
           }
         }
       }
@@ -127,5 +132,15 @@ Status preload() {
   }
   return {};
 }
+
+}  // namespace
+
+Status preload() {
+  for (const Variant variant : {Variant::once, Variant::loop, Variant::delayed})
+    NL_TRY(load_variant(variant));
+  return {};
+}
+
+Status preload_traced() { return load_variant(Variant::traced); }
 
 }  // namespace nearlight::algorithm::cuda

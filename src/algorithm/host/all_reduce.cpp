@@ -7,6 +7,7 @@
 #include "algorithm/one_shot_ll128.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
+#include "algorithm/traced.hpp"
 
 namespace nearlight::algorithm::host {
 
@@ -43,6 +44,14 @@ void run(const AllReduceCall& call) {
   run_in<T, op, kMax, Bulk<T, op>>(session, call, NoDelay{});
 }
 
+template <class T, ReduceOp op>
+void run_traced(const AllReduceCall& call) {
+  protocol::Session session(Region<protocol::kMaxRanks>(call.region, call.stride, call.rank, call.layout),
+                            exec::SoloCoop{}, *call.state, call.control, 0, call.collective);
+  const Traced<HostSpace> hooks(call.trace, trace::kLinesOnCpu, call.collective, session.epoch(), true);
+  run_in<T, op, protocol::kMaxRanks, Bulk<T, op>>(session, call, hooks);
+}
+
 // With the test hooks. The space is another one, and so are the types that lead to it.
 template <class T, ReduceOp op>
 void run_hooked(const AllReduceCall& call) {
@@ -62,6 +71,8 @@ template <class T, ReduceOp op>
 void run_ranks(const AllReduceCall& call) {
   if (call.delay.point != DelayPoint::none || call.packet_fault.kind != PacketFault::Kind::none) {
     run_hooked<T, op>(call);
+  } else if (call.trace != nullptr) {
+    run_traced<T, op>(call);
   } else if (call.layout.nranks <= 2) {
     run<T, op, 2>(call);
   } else {

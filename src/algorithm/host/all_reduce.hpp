@@ -8,6 +8,7 @@
 #include "algorithm/one_shot.hpp"
 #include "base/types.hpp"
 #include "exec/host_space.hpp"
+#include "trace/epoch_ring.hpp"
 
 namespace nearlight::algorithm::host {
 
@@ -26,7 +27,8 @@ struct AllReduceCall {
   const void* send;
   void* recv;
   std::uint64_t count;
-  std::uint64_t factor = 0;  // premul_sum: the bits of this rank's factor
+  std::uint64_t factor = 0;            // premul_sum: the bits of this rank's factor
+  trace::EpochTimes* trace = nullptr;  // where times go, trace::kLinesOnCpu of them; null: nowhere
   // Test hooks; has_own_code() only.
   Delay<exec::HostSpace> delay = {};
   PacketFault packet_fault = {};

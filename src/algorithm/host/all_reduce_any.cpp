@@ -7,6 +7,7 @@
 #include "algorithm/one_shot_ll128.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
+#include "algorithm/traced.hpp"
 
 namespace nearlight::algorithm::host {
 
@@ -43,8 +44,9 @@ struct AnyBulk {
   }
 };
 
-template <class T, int kMax>
-void run(const AllReduceCall& call) {
+// hooks_of(epoch): the hooks, the last epoch used being that.
+template <class T, int kMax, class HooksOf>
+void run(const AllReduceCall& call, const HooksOf& hooks_of) {
   using Math = AnyMath<HostSpace, T>;
   using Bufs = ScaledBuffer<HostSpace, T>;
   protocol::Session session(Region<kMax>(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{},
@@ -52,20 +54,21 @@ void run(const AllReduceCall& call) {
   const Bufs input(const_cast<void*>(call.send), call.count, call.op == ReduceOp::premul_sum, call.factor);
   const Bufs output(call.recv, call.count);
   const Math math{call.op};
+  const auto hooks = hooks_of(session.epoch());
   if (call.algorithm == Algorithm::two_shot_atomic) {
-    two_shot_atomic_of<T>(session, call.op, input, output, NoDelay{});
+    two_shot_atomic_of<T>(session, call.op, input, output, hooks);
   } else if (call.algorithm == Algorithm::two_shot) {
-    two_shot_of<T, kMax>(session, call.protocol, input, output, NoDelay{}, math);
+    two_shot_of<T, kMax>(session, call.protocol, input, output, hooks, math);
   } else if (call.protocol == Protocol::ll) {
-    one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, NoDelay{}, math);
+    one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, hooks, math);
   } else if (call.protocol == Protocol::ll128) {
-    one_shot_ll128<Math, kMax>(session, Share{0, 1}, input, output, NoDelay{}, math);
+    one_shot_ll128<Math, kMax>(session, Share{0, 1}, input, output, hooks, math);
   } else if (call.protocol == Protocol::sentinel) {
     if constexpr (kHasSentinel<T>) {
-      one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, 1, input, output, NoDelay{}, math);
+      one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, 1, input, output, hooks, math);
     }
   } else {
-    one_shot_simple<Math, kMax, 1, AnyBulk<T>>(session, Share{0, 1}, input, output, NoDelay{}, math,
+    one_shot_simple<Math, kMax, 1, AnyBulk<T>>(session, Share{0, 1}, input, output, hooks, math,
                                                AnyBulk<T>{call.op});
   }
   session.close();
@@ -77,10 +80,15 @@ void all_reduce_any(const AllReduceCall& call) {
   with_type(call.type, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!std::is_void_v<T>) {
-      if (call.layout.nranks <= 2) {
-        run<T, 2>(call);
+      const auto none = [](std::uint32_t) { return NoDelay{}; };
+      if (call.trace != nullptr) {
+        run<T, protocol::kMaxRanks>(call, [&call](std::uint32_t epoch) {
+          return Traced<HostSpace>(call.trace, trace::kLinesOnCpu, call.collective, epoch, true);
+        });
+      } else if (call.layout.nranks <= 2) {
+        run<T, 2>(call, none);
       } else {
-        run<T, protocol::kMaxRanks>(call);
+        run<T, protocol::kMaxRanks>(call, none);
       }
     }
   });

@@ -5,6 +5,7 @@
 
 #include <nearlight/detail/protocol/barrier.hpp>
 #include "exec/host_space.hpp"
+#include "trace/epoch_ring.hpp"
 
 namespace nearlight::algorithm::host {
 
@@ -16,6 +17,7 @@ struct BarrierCall {
   protocol::RegionState<exec::HostSpace>* state;
   protocol::Control<exec::HostSpace> control;
   std::uint32_t collective;
+  trace::EpochTimes* trace = nullptr;  // as in AllReduceCall
 };
 
 // A failure is in the control's record.

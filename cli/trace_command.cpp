@@ -1,0 +1,152 @@
+#include "cli/trace_command.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/variables.hpp"
+#include "cli/append.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/text_file.hpp"
+
+namespace nearlight::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder that goes with its object.
+class Folder {
+ public:
+  static Result<Folder> make() {
+    std::error_code error;
+    std::string path = (fs::temp_directory_path(error) / "nearlight-trace-XXXXXX").string();
+    if (error || ::mkdtemp(path.data()) == nullptr) return system_failure("mkdtemp " + path, errno);
+    return Folder(path);
+  }
+  explicit Folder(std::string path) : path_(std::move(path)) {}
+  Folder(Folder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  ~Folder() {
+    std::error_code ignored;  // it lies where such files are cleaned up
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Its exit status as a shell has it.
+Result<int> run(const std::vector<std::string>& command, const std::string& folder) {
+  std::vector<std::string> words = command;
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) return system_failure("fork", errno);
+  if (child == 0) {
+    ::setenv(variables::kTrace.name, folder.c_str(), 1);
+    ::execvp(arguments[0], arguments.data());
+    std::fprintf(stderr, "nearlight: %s: cannot be run\n", arguments[0]);
+    ::_exit(127);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return system_failure("waitpid", errno);
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+trace::RankTrace rank_trace_of(const nlohmann::json& raw) {
+  trace::RankTrace trace;
+  trace.group = std::stoull(raw.at("group").get<std::string>(), nullptr, 16);
+  raw.at("rank").get_to(trace.rank);
+  raw.at("nranks").get_to(trace.nranks);
+  raw.at("process").get_to(trace.process);
+  raw.at("backend").get_to(trace.backend);
+  raw.at("offset_ns").get_to(trace.offset_ns);
+  raw.at("error_ns").get_to(trace.error_ns);
+  raw.at("realtime_ns").get_to(trace.realtime_ns);
+  for (const auto& row : raw.at("epochs")) {
+    trace::RankTrace::Epoch epoch{row.at(0), row.at(1), row.at(2), {}};
+    for (int i = 0; i < trace::kEvents; ++i) row.at(static_cast<std::size_t>(3 + i)).get_to(epoch.at_ns[i]);
+    trace.epochs.push_back(epoch);
+  }
+  return trace;
+}
+
+int tell(const Status& status) {
+  std::fprintf(stderr, "nearlight: %s\n", status.text().c_str());
+  return exit_code_of(status);
+}
+
+}  // namespace
+
+Result<std::vector<trace::RankTrace>> read_traces(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
+  }
+  if (error) return system_failure("listing " + folder, error.value());
+  std::vector<trace::RankTrace> traces;
+  for (const std::string& path : paths) {
+    NL_TRY_ASSIGN(const std::string text, read_text_file(path));
+    try {
+      const auto json = nlohmann::json::parse(text);
+      for (const auto& raw : json.at("nearlight")) traces.push_back(rank_trace_of(raw));
+    } catch (const std::exception& wrong) {
+      return failure(Code::invalid_argument, "%s is no trace: %s", path.c_str(), wrong.what());
+    }
+  }
+  std::sort(traces.begin(), traces.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.group, a.rank) < std::pair(b.group, b.rank);
+  });
+  return traces;
+}
+
+std::string waits_table(const std::vector<trace::Waits>& rows) {
+  std::string text = " rank      epochs   waited us  unfinished  most for\n";
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const trace::Waits& row = rows[i];
+    if (i > 0 && row.group != rows[i - 1].group) text += "\n";
+    append(text, "%5d  %10llu  %10.1f  %10llu  ", row.rank, static_cast<unsigned long long>(row.epochs),
+           row.waited_us, static_cast<unsigned long long>(row.unfinished));
+    if (row.most_for < 0 || row.waited_us <= 0) {
+      text += "-\n";
+    } else {
+      append(text, "rank %d (%.0f %%)\n", row.most_for, 100 * row.most_us / row.waited_us);
+    }
+  }
+  return text;
+}
+
+int trace_command(const TraceOptions& options) {
+  const auto folder = Folder::make();
+  if (!folder.ok()) return tell(folder.status());
+  const auto code = run(options.command, folder.value().path());
+  if (!code.ok()) return tell(code.status());
+  auto traces = read_traces(folder.value().path());
+  if (!traces.ok()) return tell(traces.status());
+  if (traces->empty()) {
+    std::fprintf(stderr, "nearlight: nothing was traced: no communicator of the program came to its end\n");
+    return code.value() != 0 ? code.value() : kExitUnfit;
+  }
+  trace::align(traces.value());
+  if (const Status written = write_text_file(options.output, trace::chrome_json(traces.value()));
+      !written.ok()) {
+    return tell(written);
+  }
+  std::fprintf(stderr, "nearlight: %zu ranks in %s, for ui.perfetto.dev or chrome://tracing\n%s",
+               traces->size(), options.output.c_str(), waits_table(trace::waits_of(traces.value())).c_str());
+  return code.value();
+}
+
+}  // namespace nearlight::cli

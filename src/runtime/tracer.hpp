@@ -1,0 +1,31 @@
+// NEARLIGHT_TRACE: what a communicator's rings hold goes into a file at its end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/exchange.hpp"
+#include "base/status.hpp"
+#include "trace/rank_trace.hpp"
+
+namespace nearlight::runtime {
+
+// The folder, when tracing is on. Code::invalid_argument: nothing can be written there.
+Result<std::optional<std::string>> trace_folder();
+
+class Tracer {
+ public:
+  // Collective over ranks that all trace: they get one number for their group.
+  static Result<Tracer> start(Exchange& exchange, std::string folder, const char* backend, Deadline deadline);
+
+  trace::RankTrace& ranks() { return trace_; }
+  // Writes the file. A failure is a warning: at the end of a communicator there is nobody to tell.
+  void write();
+
+ private:
+  std::string folder_;
+  trace::RankTrace trace_;
+};
+
+}  // namespace nearlight::runtime

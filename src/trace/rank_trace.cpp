@@ -1,0 +1,241 @@
+#include "trace/rank_trace.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace nearlight::trace {
+
+namespace {
+
+using Key = std::pair<std::uint32_t, std::uint32_t>;  // region, epoch
+using ByKey = std::map<Key, const RankTrace::Epoch*>;
+
+[[gnu::format(printf, 2, 3)]] void add(std::string& text, const char* format, ...) {
+  char line[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  text += line;
+}
+
+ByKey by_key(const RankTrace& trace) {
+  ByKey all;
+  for (const auto& epoch : trace.epochs) all[{epoch.region, epoch.epoch}] = &epoch;
+  return all;
+}
+
+std::int64_t host_ns(const RankTrace& trace, std::uint64_t time_ns) {
+  return static_cast<std::int64_t>(time_ns) + trace.offset_ns;
+}
+
+// ---- JSON -------------------------------------------------------------------------------------------------
+
+const char* name_of(std::uint32_t collective) {
+  return collective == 1 ? "all_reduce" : collective == 2 ? "barrier" : "collective";
+}
+
+class Writer {
+ public:
+  explicit Writer(std::string& text) : text_(text) {}
+
+  // The begin of an event; what follows are its own members, then end().
+  void begin(const char* phase, const char* name, const RankTrace& trace, std::uint32_t region,
+             std::int64_t ns) {
+    text_ += first_ ? "\n" : ",\n";
+    first_ = false;
+    add(text_, R"({"ph":"%s","name":"%s","cat":"nearlight","pid":%d,"tid":%u,"ts":%)" PRId64 ".%03d", phase,
+        name, process_of(trace), region, ns / 1000, static_cast<int>(ns % 1000));
+  }
+  void end() { text_ += "}"; }
+
+  void slice(const char* name, const RankTrace& trace, const RankTrace::Epoch& epoch, std::uint64_t from_ns,
+             std::uint64_t to_ns) {
+    begin("X", name, trace, epoch.region, host_ns(trace, from_ns));
+    add(text_, R"(,"dur":%)" PRIu64 R"(.%03d,"args":{"epoch":%u,"region":%u})", (to_ns - from_ns) / 1000,
+        static_cast<int>((to_ns - from_ns) % 1000), epoch.epoch, epoch.region);
+    end();
+  }
+  // One end of an arrow: "s" where it begins, "f" where it ends.
+  void arrow(const char* phase, const RankTrace& trace, const RankTrace::Epoch& epoch, int from, int to,
+             std::int64_t ns) {
+    begin(phase, "message", trace, epoch.region, ns);
+    add(text_, R"(,"id":"%)" PRIx64 R"(.%u.%u.%d.%d")", trace.group, epoch.region, epoch.epoch, from, to);
+    if (*phase == 'f') text_ += R"(,"bp":"e")";
+    end();
+  }
+  void name(const char* what, const RankTrace& trace, std::uint32_t region, const std::string& is) {
+    begin("M", what, trace, region, 0);
+    text_ += R"(,"args":{"name":")" + is + "\"}";
+    end();
+  }
+
+  // Several groups in one view keep apart.
+  static int process_of(const RankTrace& trace) {
+    return static_cast<int>(trace.group % 100'000) * 100 + trace.rank;
+  }
+
+ private:
+  std::string& text_;
+  bool first_ = true;
+};
+
+void add_epoch(Writer& writer, const RankTrace& trace, const RankTrace::Epoch& epoch) {
+  const std::uint64_t start = epoch.at(Event::start), publish = epoch.at(Event::publish),
+                      published = std::max(publish, epoch.at(Event::published)),
+                      arrived = epoch.at(Event::arrived), done = epoch.at(Event::done);
+  const std::uint64_t last = std::max({published, arrived, done});
+  writer.slice(name_of(epoch.collective), trace, epoch, start, last);
+  writer.slice("send", trace, epoch, start, published);
+  writer.slice(arrived != 0 ? "wait" : "wait, in vain", trace, epoch, published,
+               arrived != 0 ? arrived : last);
+  if (arrived != 0) writer.slice("reduce", trace, epoch, arrived, last);
+  for (int other = 0; other < trace.nranks; ++other) {
+    if (other == trace.rank) continue;
+    writer.arrow("s", trace, epoch, trace.rank, other, host_ns(trace, publish));
+    if (arrived != 0) writer.arrow("f", trace, epoch, other, trace.rank, host_ns(trace, arrived));
+  }
+}
+
+void add_raw(std::string& text, const RankTrace& trace) {
+  add(text,
+      R"({"group":"%)" PRIx64 R"(","rank":%d,"nranks":%d,"process":%d,"backend":"%s","offset_ns":%)" PRId64
+      R"(,"error_ns":%)" PRId64 R"(,"realtime_ns":%)" PRId64 R"(,"epochs":[)",
+      trace.group, trace.rank, trace.nranks, trace.process, trace.backend.c_str(), trace.offset_ns,
+      trace.error_ns, trace.realtime_ns);
+  for (std::size_t i = 0; i < trace.epochs.size(); ++i) {
+    const auto& epoch = trace.epochs[i];
+    add(text, "%s[%u,%u,%u", i == 0 ? "\n" : ",\n", epoch.region, epoch.epoch, epoch.collective);
+    for (const std::uint64_t ns : epoch.at_ns) add(text, ",%" PRIu64, ns);
+    text += "]";
+  }
+  text += "]}";
+}
+
+}  // namespace
+
+void append(RankTrace& trace, std::uint32_t region, std::span<const EpochTimes> ring) {
+  for (const EpochTimes& line : ring) {
+    const std::uint64_t publish = line.at(Event::publish);
+    if (line.epoch == 0 || publish == 0) continue;
+    RankTrace::Epoch epoch{region, line.epoch, line.collective, {}};
+    for (int i = 0; i < kEvents; ++i) {
+      const bool before = i < static_cast<int>(Event::publish);
+      // What is older than the publishing is an older epoch's; a start is never younger.
+      const bool own = before ? line.at_ns[i] <= publish : line.at_ns[i] >= publish;
+      epoch.at_ns[i] = own ? line.at_ns[i] : 0;
+    }
+    trace.epochs.push_back(epoch);
+  }
+}
+
+void sort(RankTrace& trace) {
+  std::sort(trace.epochs.begin(), trace.epochs.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.at(Event::publish), a.region) < std::pair(b.at(Event::publish), b.region);
+  });
+}
+
+void align(std::span<RankTrace> ranks) {
+  for (RankTrace& trace : ranks) {
+    const auto zero = std::find_if(ranks.begin(), ranks.end(), [&](const RankTrace& other) {
+      return other.group == trace.group && other.rank == 0;
+    });
+    if (zero == ranks.end() || &*zero == &trace || trace.error_ns == 0) continue;
+    // What must be added to this rank's times lies in [least, most].
+    std::int64_t least = std::numeric_limits<std::int64_t>::min(),
+                 most = std::numeric_limits<std::int64_t>::max();
+    const ByKey theirs = by_key(*zero);
+    for (const auto& own : trace.epochs) {
+      const auto found = theirs.find({own.region, own.epoch});
+      if (found == theirs.end()) continue;
+      const auto& other = *found->second;
+      if (own.at(Event::arrived) != 0) {
+        least = std::max(least,
+                         host_ns(*zero, other.at(Event::publish)) - host_ns(trace, own.at(Event::arrived)));
+      }
+      if (other.at(Event::arrived) != 0) {
+        most =
+            std::min(most, host_ns(*zero, other.at(Event::arrived)) - host_ns(trace, own.at(Event::publish)));
+      }
+    }
+    const std::int64_t error = trace.error_ns + zero->error_ns;
+    least = std::max(least, -error);
+    most = std::min(most, error);
+    if (least > most) continue;  // the clocks run at different speeds, or went astray: the offset stays
+    trace.offset_ns += least + (most - least) / 2;
+    trace.error_ns = (most - least + 1) / 2;
+  }
+}
+
+std::string chrome_json(std::span<const RankTrace> ranks) {
+  std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+  Writer writer(text);
+  for (const RankTrace& trace : ranks) {
+    writer.name("process_name", trace, 0,
+                "rank " + std::to_string(trace.rank) + " of " + std::to_string(trace.nranks) + ", " +
+                    trace.backend + ", process " + std::to_string(trace.process));
+    std::map<std::uint32_t, bool> regions;
+    for (const auto& epoch : trace.epochs) {
+      if (!std::exchange(regions[epoch.region], true)) {
+        writer.name("thread_name", trace, epoch.region, "region " + std::to_string(epoch.region));
+      }
+      add_epoch(writer, trace, epoch);
+    }
+  }
+  text += "\n],\"nearlight\":[";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += ",";
+    text += "\n";
+    add_raw(text, ranks[i]);
+  }
+  text += "\n]}\n";
+  return text;
+}
+
+std::vector<Waits> waits_of(std::span<const RankTrace> ranks) {
+  std::vector<ByKey> keys;
+  for (const RankTrace& trace : ranks) keys.push_back(by_key(trace));
+  std::vector<Waits> all;
+  for (const RankTrace& trace : ranks) {
+    Waits waits{trace.group, trace.rank};
+    std::map<int, double> us_for;
+    for (const auto& epoch : trace.epochs) {
+      ++waits.epochs;
+      const std::uint64_t published = std::max(epoch.at(Event::publish), epoch.at(Event::published));
+      if (epoch.at(Event::arrived) == 0) {
+        ++waits.unfinished;
+        continue;
+      }
+      const double us = static_cast<double>(std::max(epoch.at(Event::arrived), published) - published) / 1e3;
+      waits.waited_us += us;
+      std::int64_t latest = std::numeric_limits<std::int64_t>::min();
+      int whom = -1;
+      for (std::size_t other = 0; other < ranks.size(); ++other) {
+        if (ranks[other].group != trace.group || ranks[other].rank == trace.rank) continue;
+        const auto found = keys[other].find({epoch.region, epoch.epoch});
+        if (found == keys[other].end()) continue;
+        const std::int64_t sent = host_ns(ranks[other], found->second->at(Event::publish));
+        if (sent > latest) {
+          latest = sent;
+          whom = ranks[other].rank;
+        }
+      }
+      if (whom >= 0) us_for[whom] += us;
+    }
+    for (const auto& [whom, us] : us_for) {
+      if (us > waits.most_us) {
+        waits.most_us = us;
+        waits.most_for = whom;
+      }
+    }
+    all.push_back(waits);
+  }
+  return all;
+}
+
+}  // namespace nearlight::trace

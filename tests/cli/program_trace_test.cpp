@@ -1,0 +1,225 @@
+// `nearlight trace`: the file it writes is whole, and its arrows join what was sent with its arrival.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/exit_code.hpp"
+#include "cli/trace_command.hpp"
+#include "tests/cli/run_program.hpp"
+
+namespace nearlight::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+json read_json(const std::string& path) {
+  std::ifstream file(path);
+  return json::parse(file);
+}
+
+struct Counted {
+  std::size_t slices = 0, arrows = 0;
+  std::map<int, double> ended;  // by process and thread: where the last outermost slice has ended
+};
+
+// Every arrow has one beginning and one end, in this order, between two processes; slices are not negative.
+Counted check_events(const json& events) {
+  Counted counted;
+  std::map<std::string, json> begun;
+  for (const json& event : events) {
+    const std::string phase = event.at("ph");
+    if (phase == "X") {
+      ++counted.slices;
+      EXPECT_GE(event.at("dur").get<double>(), 0);
+      EXPECT_GT(event.at("ts").get<double>(), 0);
+      EXPECT_GT(event.at("args").at("epoch").get<int>(), 0);
+    } else if (phase == "s") {
+      EXPECT_TRUE(begun.emplace(event.at("id"), event).second) << "two arrows are one: " << event;
+    }
+  }
+  for (const json& event : events) {
+    if (event.at("ph") != "f") continue;
+    ++counted.arrows;
+    const auto from = begun.find(event.at("id"));
+    if (from == begun.end()) {
+      ADD_FAILURE() << "an arrow from nowhere: " << event;
+      continue;
+    }
+    EXPECT_LE(from->second.at("ts").get<double>(), event.at("ts").get<double>()) << event;
+    EXPECT_NE(from->second.at("pid"), event.at("pid"));
+    begun.erase(from);
+  }
+  // A ring may have lost what another one still has; here none is full.
+  EXPECT_TRUE(begun.empty()) << begun.size() << " arrows without an end";
+  return counted;
+}
+
+TEST(Trace, OfBenchBetweenProcesses) {
+  const std::string path = temporary_path("trace.json"), results = temporary_path("results.json");
+  const Ran ran = run_program("trace -o '" + path +
+                              "' -- '" NEARLIGHT_PROGRAM
+                              "' bench all_reduce --backend host --ranks 3 -b 8 -e 8K -f 32 -n 20 -c 1 "
+                              "--in-place 0 --json '" +
+                              results + "'");
+  ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err << ran.out;
+  EXPECT_THAT(ran.out, HasSubstr("all_reduce"));  // the program's own output
+  EXPECT_THAT(ran.err, HasSubstr(path + ", for ui.perfetto.dev"));
+  EXPECT_THAT(ran.err, HasSubstr("most for"));
+  const json trace = read_json(path);
+  unlink(path.c_str());
+  unlink(results.c_str());
+  const Counted counted = check_events(trace.at("traceEvents"));
+  EXPECT_GT(counted.slices, 300u);
+  EXPECT_GT(counted.arrows, 300u);
+  std::size_t ranks = 0;
+  for (const json& rank : trace.at("nearlight")) {
+    ++ranks;
+    EXPECT_EQ(rank.at("nranks"), 3);
+    ASSERT_FALSE(rank.at("epochs").empty());
+    for (const json& row : rank.at("epochs")) {
+      // start, publish, published (0: of a barrier), arrived, done
+      std::uint64_t before = 0;
+      for (std::size_t i = 3; i < 8; ++i) {
+        const auto ns = row[i].get<std::uint64_t>();
+        if (i == 5 && ns == 0) continue;
+        EXPECT_GE(ns, before) << row;
+        before = ns;
+      }
+    }
+  }
+  EXPECT_EQ(ranks % 3, 0u);
+}
+
+// Whatever the path, each step of each AllReduce has its time.
+TEST(Trace, OfEveryPathHasAllSteps) {
+  const std::string path = temporary_path("paths.json"), results = temporary_path("paths-results.json");
+  for (const std::string forced : {"ll", "simple", "sentinel", "ll128", "two_shot", "two_shot_atomic"}) {
+    const Ran ran = run_program("trace -o '" + path +
+                                "' -- env NEARLIGHT_DETERMINISTIC=0 NEARLIGHT_FORCE_PATH=" + forced +
+                                " '" NEARLIGHT_PROGRAM
+                                "' bench all_reduce --backend host --ranks 3 -b 8K -e 8K -n 20 -c 1 "
+                                "--in-place 0 --json '" +
+                                results + "'");
+    ASSERT_EQ(ran.exit_code, cli::kExitOk) << forced << ": " << ran.err << ran.out;
+    const json trace = read_json(path);
+    unlink(path.c_str());
+    unlink(results.c_str());
+    std::size_t all_reduces = 0;
+    for (const json& rank : trace.at("nearlight")) {
+      for (const json& row : rank.at("epochs")) {
+        if (row[2] != 1) continue;  // a barrier
+        ++all_reduces;
+        for (std::size_t i = 3; i < 8; ++i) EXPECT_GT(row[i].get<std::uint64_t>(), 0u) << forced << row;
+      }
+    }
+    EXPECT_GE(all_reduces, 60u) << forced;
+  }
+}
+
+TEST(Trace, TheProgramsStatusIsTheStatus) {
+  EXPECT_EQ(run_program("trace -- sh -c 'exit 7'").exit_code, 7);
+  const Ran nothing = run_program("trace -- true");
+  EXPECT_EQ(nothing.exit_code, cli::kExitUnfit);
+  EXPECT_THAT(nothing.err, HasSubstr("nothing was traced"));
+  EXPECT_EQ(run_program("trace -- /no/such/program").exit_code, 127);
+  EXPECT_EQ(run_program("trace").exit_code, cli::kExitUsage);
+  EXPECT_EQ(run_program("trace --").exit_code, cli::kExitUsage);
+  EXPECT_EQ(run_program("trace --flag -- true").exit_code, cli::kExitUsage);
+}
+
+TEST(Trace, AFolderThatIsNoneIsAnErrorThatNamesTheVariable) {
+  const Ran ran =
+      run_program("bench all_reduce --backend host -b 8 -e 8 -n 10", 60, "NEARLIGHT_TRACE=/no/such/folder");
+  EXPECT_NE(ran.exit_code, cli::kExitOk);
+  EXPECT_THAT(ran.err, HasSubstr("NEARLIGHT_TRACE is \"/no/such/folder\""));
+}
+
+// ---- what is made of the times ----------------------------------------------------------------------------
+
+trace::RankTrace::Epoch epoch(std::uint32_t number, std::uint64_t start_ns, std::uint64_t publish_ns,
+                              std::uint64_t published_ns, std::uint64_t arrived_ns, std::uint64_t done_ns) {
+  return {0, number, 1, {start_ns, publish_ns, published_ns, arrived_ns, done_ns}};
+}
+
+trace::RankTrace rank_of(int rank, std::vector<trace::RankTrace::Epoch> epochs) {
+  trace::RankTrace trace;
+  trace.group = 42;
+  trace.rank = rank;
+  trace.nranks = 2;
+  trace.backend = "cuda";
+  trace.epochs = std::move(epochs);
+  return trace;
+}
+
+TEST(TraceMath, WaitsAreBlamedOnTheLastToSend) {
+  const std::vector<trace::RankTrace> ranks = {
+      rank_of(0, {epoch(1, 1000, 1000, 1000, 9000, 9500), epoch(2, 10'000, 10'000, 10'000, 10'100, 10'200)}),
+      rank_of(1, {epoch(1, 8000, 8500, 8600, 8700, 9000)})};
+  const auto waits = trace::waits_of(ranks);
+  EXPECT_NEAR(waits[0].waited_us, 8.1, 1e-9);
+  EXPECT_EQ(waits[0].most_for, 1);
+  EXPECT_NEAR(waits[0].most_us, 8.0, 1e-9);
+  EXPECT_EQ(waits[0].epochs, 2u);
+  EXPECT_NEAR(waits[1].waited_us, 0.1, 1e-9);
+  EXPECT_THAT(cli::waits_table(waits), HasSubstr("rank 1 (99 %)"));
+}
+
+// Rank 1's clock is 5000 ns ahead, and its offset wrong by up to 4000 ns. Messages take 700 ns each way.
+TEST(TraceMath, MessagesMakeClocksAgree) {
+  std::vector<trace::RankTrace> ranks = {rank_of(0, {epoch(1, 10'000, 10'000, 10'000, 11'700, 12'000),
+                                                     epoch(2, 20'000, 21'000, 21'000, 21'700, 22'000)}),
+                                         rank_of(1, {epoch(1, 16'000, 16'000, 16'000, 16'000 + 50, 17'000),
+                                                     epoch(2, 25'000, 26'000, 26'000, 26'700, 27'000)})};
+  ranks[1].offset_ns = -3000;
+  ranks[1].error_ns = 4000;
+  EXPECT_GT(ranks[0].epochs[1].at(trace::Event::publish), 0u);
+  trace::align(ranks);
+  EXPECT_NEAR(static_cast<double>(ranks[1].offset_ns), -5000, 360);
+  EXPECT_LE(ranks[1].error_ns, 710);
+  EXPECT_EQ(ranks[0].offset_ns, 0);
+  // A clock without an error stays.
+  ranks[1].offset_ns = -3000;
+  ranks[1].error_ns = 0;
+  trace::align(ranks);
+  EXPECT_EQ(ranks[1].offset_ns, -3000);
+}
+
+TEST(TraceMath, WhatAnOlderEpochLeftIsNotThisOnes) {
+  std::vector<trace::EpochTimes> ring(4);
+  ring[1] = {5, 1, {900, 1000, 1010, 300, 1100}, {}};  // nothing has arrived; 300 is epoch 1's
+  trace::RankTrace trace = rank_of(0, {});
+  trace::append(trace, 3, ring);
+  ASSERT_EQ(trace.epochs.size(), 1u);
+  EXPECT_EQ(trace.epochs[0].region, 3u);
+  EXPECT_EQ(trace.epochs[0].at(trace::Event::start), 900u);
+  EXPECT_EQ(trace.epochs[0].at(trace::Event::arrived), 0u);
+  EXPECT_EQ(trace.epochs[0].at(trace::Event::done), 1100u);
+  EXPECT_EQ(trace::waits_of(std::vector{trace})[0].unfinished, 1u);
+  const json events = json::parse(trace::chrome_json(std::vector{trace})).at("traceEvents");
+  for (const json& event : events) EXPECT_NE(event.at("ph"), "f") << event;
+  EXPECT_THAT(events.dump(), HasSubstr("wait, in vain"));
+}
+
+TEST(TraceFiles, WhatIsNoTraceIsNamed) {
+  const std::string folder = temporary_path("traces");
+  ASSERT_EQ(std::system(("mkdir -p '" + folder + "'").c_str()), 0);
+  EXPECT_TRUE(cli::read_traces(folder).value().empty());
+  for (const char* text : {"", "{}", R"({"nearlight":[{"group":"x"}]})", R"({"nearlight":[1]})", "[[["}) {
+    std::ofstream(folder + "/bad.json") << text;
+    const auto traces = cli::read_traces(folder);
+    EXPECT_EQ(traces.status().code(), Code::invalid_argument) << text;
+    EXPECT_THAT(traces.status().text(), HasSubstr("bad.json"));
+  }
+  ASSERT_EQ(std::system(("rm -r '" + folder + "'").c_str()), 0);
+  EXPECT_FALSE(cli::read_traces(folder).ok());
+}
+
+}  // namespace
+}  // namespace nearlight::test

@@ -1,0 +1,159 @@
+// What traced kernels write down, and that they reduce as the others do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "cli/trace_command.hpp"
+#include "tests/gpu/ranks.hpp"
+#include "tests/gpu/setups.hpp"
+#include "tests/support/gpu_support.hpp"
+
+namespace nearlight::test {
+namespace {
+
+using trace::Event;
+
+constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+
+// A folder that NEARLIGHT_TRACE names for the life of this object.
+class Folder {
+ public:
+  Folder() : path_(testing::TempDir() + "nearlight-traces-" + std::to_string(::getpid())) {
+    std::filesystem::create_directory(path_);
+    ::setenv("NEARLIGHT_TRACE", path_.c_str(), 1);
+  }
+  Folder(const Folder&) = delete;
+  ~Folder() {
+    ::unsetenv("NEARLIGHT_TRACE");
+    std::filesystem::remove_all(path_);
+  }
+  std::vector<trace::RankTrace> traces() const {
+    auto traces = cli::read_traces(path_);
+    EXPECT_TRUE(traces.ok()) << traces.status().to_string();
+    return traces.ok() ? *traces : std::vector<trace::RankTrace>();
+  }
+
+ private:
+  std::string path_;
+};
+
+void expect_in_order(const trace::RankTrace::Epoch& epoch) {
+  const std::uint64_t steps[] = {epoch.at(Event::start), epoch.at(Event::publish), epoch.at(Event::published),
+                                 epoch.at(Event::arrived), epoch.at(Event::done)};
+  for (int i = 0; i < trace::kEvents; ++i) {
+    if (i == static_cast<int>(Event::published) && steps[i] == 0) continue;  // a round of several parts
+    ASSERT_NE(steps[i], 0u) << "step " << i << " of epoch " << epoch.epoch;
+    if (i > 0) {
+      ASSERT_GE(steps[i], steps[i - 1]) << "step " << i << " of epoch " << epoch.epoch;
+    }
+  }
+}
+
+// Nobody has what another one sends before it is sent, as far as the clocks agree.
+void expect_causal(const std::vector<trace::RankTrace>& ranks) {
+  for (const auto& from : ranks) {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> sent;
+    for (const auto& epoch : from.epochs) {
+      sent[{epoch.region, epoch.epoch}] =
+          static_cast<std::int64_t>(epoch.at(Event::publish)) + from.offset_ns - from.error_ns;
+    }
+    for (const auto& to : ranks) {
+      if (to.rank == from.rank) continue;
+      for (const auto& epoch : to.epochs) {
+        const auto found = sent.find({epoch.region, epoch.epoch});
+        ASSERT_NE(found, sent.end());
+        ASSERT_GE(static_cast<std::int64_t>(epoch.at(Event::arrived)) + to.offset_ns + to.error_ns,
+                  found->second)
+            << "epoch " << epoch.epoch << " of region " << epoch.region;
+      }
+    }
+  }
+}
+
+class TraceGpu : public testing::TestWithParam<Setup> {};
+INSTANTIATE_TEST_SUITE_P(OneGpu, TraceGpu, testing::ValuesIn(some_on_one_gpu()), setup_name);
+INSTANTIATE_TEST_SUITE_P(TwoGpus, TraceGpu, testing::ValuesIn(some_on_two_gpus()), setup_name);
+
+// Every protocol and shape: right results, and each call's steps in order.
+TEST_P(TraceGpu, EveryCallsStepsInOrder) {
+  const Folder folder;
+  constexpr int kCalls = 20;
+  std::uint64_t checks = 0;
+  {
+    Group group(GetParam(), test_options(), kBufferBytes);
+    ASSERT_TRUE(group.ok());
+    for (const auto protocol : algorithm::kProtocols) {
+      for (const std::uint64_t count : {1u, 64u, 3000u, 8192u, 40'000u}) {
+        runtime::CallOptions options;
+        options.protocol = protocol;
+        const Pattern pattern{DataType::bf16, ReduceOp::sum, Values::general, count};
+        group.run([&](Rank& rank) {
+          for (int i = 0; i < kCalls; ++i)
+            ASSERT_OK(rank.prepare_reduce_check(rank.work(pattern, count, false), options));
+        });
+        checks += kCalls;
+      }
+    }
+    group.expect_clean(checks);
+  }
+  auto traces = folder.traces();
+  ASSERT_EQ(traces.size(), static_cast<std::size_t>(GetParam().ranks));
+  trace::align(traces);
+  for (const auto& rank : traces) {
+    EXPECT_EQ(rank.backend, "cuda");
+    EXPECT_GE(rank.epochs.size(), checks);
+    for (const auto& epoch : rank.epochs) expect_in_order(epoch);
+  }
+  expect_causal(traces);
+}
+
+// Graphs write as calls do; the ring lives as long as they, and keeps the newest.
+TEST_P(TraceGpu, GraphsOutliveTheCommunicator) {
+  const Folder folder;
+  constexpr int kChain = 50, kReplays = 40;  // more than the ring has lines
+  static_assert(kChain * kReplays > trace::kLinesOnGpu);
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  std::vector<std::unique_ptr<Graph>> graphs(group.ranks().size());
+  group.run([&](Rank& rank) {
+    const Work work = rank.work({DataType::bf16, ReduceOp::sum, Values::general, 3}, 64, false);
+    ASSERT_CUDA(prepare(work, rank.stream));
+    auto& graph = graphs[static_cast<std::size_t>(rank.rank)];
+    graph = std::make_unique<Graph>(rank, [&]() -> Status {
+      for (int i = 0; i < kChain; ++i) NL_TRY(rank.all_reduce(work));
+      return {};
+    });
+    ASSERT_TRUE(graph->ok());
+    group.meet();
+    for (int i = 0; i < kReplays; ++i) {
+      ASSERT_CUDA(graph->launch());
+      group.keep_pace(static_cast<std::uint64_t>(i));
+    }
+    ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+    group.meet();
+    rank.comm.reset();
+    group.meet();
+    ASSERT_CUDA(graph->launch());
+    ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+  });
+  graphs.clear();
+  for (const auto& rank : folder.traces()) {
+    std::map<std::uint32_t, std::size_t> lines;
+    std::uint32_t newest = 0;
+    for (const auto& epoch : rank.epochs) {
+      expect_in_order(epoch);
+      ++lines[epoch.region];
+      newest = std::max(newest, epoch.epoch);
+    }
+    EXPECT_EQ(newest, static_cast<std::uint32_t>(kChain * kReplays));
+    for (const auto& [region, count] : lines) EXPECT_EQ(count, trace::kLinesOnGpu) << region;
+  }
+}
+
+}  // namespace
+}  // namespace nearlight::test
