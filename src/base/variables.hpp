@@ -78,7 +78,7 @@ inline constexpr Text kForcePath{
     "two_shot_atomic (the same for what can be added line by line; needs "
     "NEARLIGHT_DETERMINISTIC=0) or nccl (handed to the attached NCCL communicator; without one no "
     "communicator is made), whatever is faster. ll128 and two_shot_atomic "
-    "are taken by GPUs only where lines are known to arrive whole. The "
+    "are not to be had on GPUs yet. The "
     "same on all ranks. nearlightCommSetPath changes it later."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",

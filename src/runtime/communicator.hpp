@@ -56,6 +56,9 @@ struct Options {
   // Whether results must be the same from run to run. False: the two-shot that adds may be chosen; all ranks
   // still have the same bits. Unset: NEARLIGHT_DETERMINISTIC, else true.
   std::optional<bool> deterministic;
+  // Test hook: GPU ranks may have lines, test and use them. Nobody else does: between two H200 messages that
+  // end inside a line have come in pieces (docs/dev/lab.md).
+  bool try_lines = false;
   // Test hook: the test of lines runs with every group of 8 threads on its own, which tears some.
   bool tear_lines = false;
   // Test hook: the epoch every region starts after (wrap tests).

@@ -171,7 +171,8 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   // Somebody must want them: the test takes its time, and lines their memory.
   const bool wants_lines = options.lines != 0 || table.ll128_limit_bytes != 0 ||
                            !settings.value().deterministic || asks_for_lines(steering.forced);
-  const bool may_use_lines = nranks > 1 && wants_lines && lines.path == probe::PathType::nvl;
+  const bool may_use_lines =
+      options.try_lines && nranks > 1 && wants_lines && lines.path == probe::PathType::nvl;
   const Sizes sizes = choose_sizes(options, places, per_gpu, table, may_use_lines, settings.value().max_ctas);
 
   const DeviceGuard guard(device);

@@ -31,6 +31,7 @@ constexpr std::uint64_t kBytes[] = {
 runtime::Options adding_options() {
   runtime::Options options = test_options();
   options.deterministic = false;
+  options.try_lines = true;
   return options;
 }
 runtime::CallOptions adding() {
@@ -180,6 +181,19 @@ TEST(LineTestGpu, OneGpuIsRefused) {
   }
 }
 
+// Nor have others, before messages that end inside a line come whole.
+TEST_P(LinesGpu, NobodyHasThemUnasked) {
+  runtime::Options options = adding_options();
+  options.try_lines = false;
+  Group group(GetParam(), options, kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  EXPECT_EQ(group[0].comm->lines().stores, LineVerdict::not_run);
+  runtime::CallOptions how;
+  how.protocol = Protocol::ll128;
+  EXPECT_EQ(group[0].comm->explain_all_reduce(1000, DataType::i32, ReduceOp::sum, how).status().code(),
+            Code::unsupported);
+}
+
 class LineTestTwoGpus : public testing::TestWithParam<Setup> {};
 
 // 10 million lines from each neighbour, none torn; then integers of the middle sizes go by them.
@@ -187,6 +201,7 @@ TEST_P(LineTestTwoGpus, FindsLinesWhole) {
   runtime::Options options = test_options();
   options.lines = 0;
   options.deterministic = false;
+  options.try_lines = true;
   Group group(GetParam(), options, kBufferBytes);
   ASSERT_TRUE(group.ok());
   const probe::LineReport report = group[0].comm->lines();
@@ -213,6 +228,7 @@ TEST_P(LineTestTwoGpus, FindsTornLinesWhereWarpsFallApart) {
   runtime::Options options = test_options();
   options.lines = 0;
   options.deterministic = false;
+  options.try_lines = true;
   options.tear_lines = true;
   Group group(GetParam(), options, kBufferBytes);
   ASSERT_TRUE(group.ok());

@@ -69,6 +69,8 @@ TEST(CallLog, NoEntryIsMadeOfTwoCalls) {
       ASSERT_GT(entry.number, before);
       before = entry.number;
     }
+    // A writer that goes round the ring during the look leaves nothing to see.
+    if (before == 0) continue;
     EXPECT_GE(before + CallLog::kLast, newest);
     newest = before;
   }
