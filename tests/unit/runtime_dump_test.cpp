@@ -8,7 +8,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "bootstrap/in_process.hpp"
@@ -124,6 +127,58 @@ TEST(Dump, OfRanksThatAreAtWork) {
         if (comm.dump().find("#300 all_reduce of 5 float, sum, one_shot ll: done") == std::string::npos)
           trouble.add("%s", comm.dump().c_str());
       });
+  EXPECT_EQ(problems, "");
+}
+
+// A reset clears what a dump reads. Races are for the thread sanitizer to find.
+TEST(Dump, OfRanksThatAreReset) {
+  const auto problems = run_communicators(
+      Kind::threads, 2, patient(), [](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+        std::atomic<bool> done{false};
+        std::thread reader([&] {
+          while (!done.load()) {
+            if (comm.dump().find("what has come") == std::string::npos) trouble.add("half a dump");
+          }
+        });
+        float value = 0;
+        for (int i = 0; i < 20; ++i) {
+          Status status = comm.all_reduce(&value, &value, 1, DataType::f32, ReduceOp::sum, nullptr);
+          if (status.ok()) status = comm.reset();
+          if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+        }
+        done = true;
+        reader.join();
+      });
+  EXPECT_EQ(problems, "");
+}
+
+TEST(Dump, EachTimeOutAfterAResetIsWrittenDown) {
+  char folder[] = "/tmp/nearlight-dumps-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  ::setenv("NEARLIGHT_DUMP_DIR", folder, 1);
+  const auto files = [&folder] {
+    const std::filesystem::directory_iterator all(folder);
+    return std::distance(begin(all), end(all));
+  };
+  auto options = patient();
+  options.timeout = std::chrono::milliseconds(50);
+  const auto problems = run_communicators(
+      Kind::threads, 2, options, [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+        float value = 0;
+        for (int time = 1; time <= 2; ++time) {
+          if (comm.rank() == 0) {
+            for (int call = 0; call < 2; ++call) {
+              expect_failure(trouble, "a call alone",
+                             comm.all_reduce(&value, &value, 1, DataType::f32, ReduceOp::sum, nullptr),
+                             Code::timeout, {});
+            }
+            if (files() != time) trouble.add("%d files after time-out %d", static_cast<int>(files()), time);
+          }
+          if (const Status status = comm.reset(); !status.ok()) trouble.add("%s", status.to_string().c_str());
+        }
+      });
+  ::unsetenv("NEARLIGHT_DUMP_DIR");
+  std::filesystem::remove_all(folder);
   EXPECT_EQ(problems, "");
 }
 
