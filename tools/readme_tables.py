@@ -36,6 +36,17 @@ MODE_ORDER = ("graph", "kernel", "eager")
 PEER_ORDER = ("nccl", "nccl_sym", "torch_symm_mem_one_shot", "torch_symm_mem_two_shot", "torch_nccl", "nvshmem", "openmpi")
 
 
+# Variables that say where things are or what a test needs; the others steer what is measured.
+PLACES = ("NEARLIGHT_LOG_DIR", "NEARLIGHT_REQUIRE_GPUS")
+
+
+def command_of(content):
+    """The command, with the NEARLIGHT_ variables that steered it in front."""
+    steering = [f"{name}={value}" for name, value in sorted(content["env"].items())
+                if name.startswith("NEARLIGHT_") and name not in PLACES]
+    return " ".join(steering + [content["command"]])
+
+
 class Problem(Exception):
     """What is wrong with a file, for a person."""
 
@@ -194,7 +205,7 @@ def section_of(path):
             return []
         lines += [
             f"{machine_text(content)}; {floors_text(content)}. Measured {content['date'][:10]} at commit "
-            f"{content['commit'][:12]} with {code(content['command'])}.", ""]
+            f"{content['commit'][:12]} with {code(command_of(content))}.", ""]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Problem(f"{os.path.basename(path)}: not as schema 1 says: {error!r}") from error
     return lines
@@ -319,6 +330,11 @@ def self_test():
             expect("another mode is another table", "| 250 |" in text and MODES["eager"] in text)
             expect("machine, date, command", "2 x GPU, NVLink, driver 580, CUDA 13.0, NCCL 2.28.9" in text
                    and "Measured 2026-11-30 at commit 0123456789ab with `nearlight bench`" in text)
+
+            tree.result("2026-11-30-2xgpu-allreduce.json", sample_file(
+                [sample_row(OWN, 4096, 1.6)], env={"NEARLIGHT_X": "1", "NEARLIGHT_LOG_DIR": "logs", "NCCL_Y": "0"}))
+            run(tree.root, False)
+            expect("what steered", "with `NEARLIGHT_X=1 nearlight bench`" in tree.readme())
 
             tree.result("2026-11-30-2xgpu-allreduce.json", sample_file([sample_row(OWN, 4096, 1.7)]))
             expect("another result makes it outdated", run(tree.root, True) == 1)
