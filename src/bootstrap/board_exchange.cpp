@@ -246,8 +246,10 @@ Status BoardExchange::wait_for_all(std::uint32_t kind, Deadline deadline) {
       if (gone.ok()) gone = std::move(end);
     }
     if (missing.empty()) return {};
-    // What was recorded first is the cause; a rank that left because of it left after it was recorded.
-    NL_TRY(peers_failure());
+    // What was recorded first is the cause; a rank that left because of it left after it was recorded. A peer
+    // may have come, have seen all come and have begun anew since the look above: what it saw before it
+    // recorded that is seen here after the record.
+    if (Status peers = peers_failure(); !peers.ok()) return all_have_arrived() ? Status() : peers;
     if (!gone.ok()) return gone;
     if (deadline.passed()) {
       return failure(Code::timeout, "%s: no answer in time from rank(s) %s", name_of(kind), missing.c_str());
@@ -255,6 +257,13 @@ Status BoardExchange::wait_for_all(std::uint32_t kind, Deadline deadline) {
     // Nobody rings for a process that ends unless a parent watches it.
     board_->wait_for_bell(bell, deadline, pidfds_.empty() ? SharedBoard::kSlice : kLookForEnded);
   }
+}
+
+bool BoardExchange::all_have_arrived() const {
+  bool all = true;
+  for (int peer = 0; peer < nranks(); ++peer)
+    all = all && at(peer).arrived.load(std::memory_order_acquire) >= round_;
+  return all;
 }
 
 Status BoardExchange::compare_slots() const {

@@ -49,6 +49,7 @@ class BoardExchange final : public Exchange {
   Status report(Mine mine, const Status& local, Deadline deadline);
   Status wait_for_all(std::uint32_t kind, Deadline deadline);
   Status compare_slots() const;
+  bool all_have_arrived() const;
   // The failure that some rank reported in the last round, in rank order.
   Status first_error(const char* what) const;
   Status send_to_all(int fd, Deadline deadline) const;

@@ -42,6 +42,7 @@ TEST_P(Order, ARankThatIsHeldUpLosesNothing) {
   options.chunk_bytes = 256;
   options.packets = 16;
   options.lines = 4;
+  options.deterministic = false;  // one of the ways needs it; the numbers add up to the same in any order
   for (const Case& one : {Case{2, 0, 16}, Case{2, 1, 16}, Case{2, 1, 300}, Case{4, 2, 64}, Case{3, 0, 130}}) {
     const auto problems = run_communicators(
         GetParam(), one.nranks, options, [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
@@ -163,6 +164,8 @@ TEST_P(Order, ARowIsTheSameInEveryMessage) {
           for (const std::size_t rows : kRows) {
             for (int way = -1; way < static_cast<int>(std::size(kWays)); ++way) {
               runtime::CallOptions how;
+              // What adds in the order of arrival promises no such thing.
+              if (way >= 0 && kWays[way].algorithm == route::Algorithm::two_shot_atomic) continue;
               if (way >= 0) {
                 how.algorithm = kWays[way].algorithm;
                 how.protocol = kWays[way].protocol;
