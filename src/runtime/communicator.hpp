@@ -59,7 +59,8 @@ struct Options {
   // Test hook: GPU ranks may have lines, test and use them. Nobody else does: between two H200 messages that
   // end inside a line have come in pieces (docs/dev/lab.md).
   bool try_lines = false;
-  // Test hook: the test of lines runs with every group of 8 threads on its own, which tears some.
+  // Test hook: the test of lines runs with every group of 8 threads on its own, which should tear some
+  // (between two H200 it tore none).
   bool tear_lines = false;
   // Test hook: the epoch every region starts after (wrap tests).
   std::uint32_t initial_epoch = 0;
