@@ -90,6 +90,8 @@ bool BoardExchange::give_up_regrouping() const {
 }
 
 Status BoardExchange::check_not_left_out() const {
+  if (board_->nranks() > kMaxRegroupRanks)
+    return {};  // such a group never regroups, and the word has no bits for it
   // Pairs with the swap that leaves this rank out: whoever has overwritten what was just read came after it.
   std::atomic_thread_fence(std::memory_order_acquire);
   if ((left_out(board_->header().regroup.load(std::memory_order_acquire)) >> seat(rank_) & 1) == 0) return {};
