@@ -1,20 +1,11 @@
 #include "runtime/cuda_communicator.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "algorithm/cuda/barrier.hpp"
-#include "algorithm/cuda/clock.hpp"
-#include "algorithm/cuda/full_stop.hpp"
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
-#include "base/variables.hpp"
-#include "memory/handover.hpp"
-#include "probe/line_test.hpp"
-#include "runtime/calibration.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/capture_mode.hpp"
 #include "runtime/checks.hpp"
@@ -24,295 +15,6 @@
 #include "runtime/nvtx_range.hpp"
 
 namespace nearlight::runtime {
-
-namespace {
-
-// What the ranks tell each other about their GPUs.
-struct Place {
-  int device;
-  int sms, capability;
-  char uuid[16];
-  char name[256];
-};
-
-struct Sizes {
-  std::uint32_t regions, slots, chunk_bytes, packets, lines;
-};
-
-Result<Place> look_at(int device) {
-  NL_TRY(fault_points::pass(fault_points::kCudaDevice));
-  int devices = 0;
-  NL_TRY_CUDA(cudaGetDeviceCount(&devices));
-  if (device < 0 || device >= devices) {
-    return failure(Code::invalid_argument, "device: %d, but this machine has %d", device, devices);
-  }
-  cudaDeviceProp properties{};
-  NL_TRY_CUDA(cudaGetDeviceProperties(&properties, device));
-  Place place{device, properties.multiProcessorCount, properties.major * 10 + properties.minor, {}, {}};
-  std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), place.uuid);
-  std::copy(std::begin(properties.name), std::end(properties.name), place.name);
-  place.name[sizeof place.name - 1] = '\0';
-  return place;
-}
-
-bool same_gpu(const Place& a, const Place& b) {
-  return std::equal(std::begin(a.uuid), std::end(a.uuid), b.uuid);
-}
-
-// The largest number of ranks on one GPU; with `alone`, two on one GPU are an error that names both.
-Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone) {
-  int most = 1;
-  for (std::size_t a = 0; a < places.size(); ++a) {
-    int here = 1;
-    for (std::size_t b = 0; b < a; ++b) {
-      if (!same_gpu(places[a], places[b])) continue;
-      ++here;
-      if (alone) {
-        return failure(
-            Code::invalid_usage,
-            "ranks %zu and %zu are on the same GPU (device %d): their kernels might never run together", b, a,
-            places[a].device);
-      }
-    }
-    most = std::max(most, here);
-  }
-  return most;
-}
-
-// The GPU that all ranks have, else "".
-std::string common_gpu(const std::vector<Place>& places) {
-  const std::string name = places[0].name;
-  const bool all =
-      std::all_of(places.begin(), places.end(), [&name](const Place& place) { return name == place.name; });
-  return all ? name : "";
-}
-
-int oldest_of(const std::vector<Place>& places) {
-  int capability = places[0].capability;
-  for (const Place& place : places) capability = std::min(capability, place.capability);
-  return capability;
-}
-
-// Sizes that the caller did not give, the same on all ranks because they follow from what all ranks know.
-// `wants_lines`: whether LL128 may be chosen, or is asked for.
-Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int per_gpu,
-                   const route::Table& table, bool wants_lines, std::uint32_t max_ctas) {
-  int sms = places[0].sms;
-  for (const Place& place : places) sms = std::min(sms, place.sms);
-  Sizes sizes{options.regions, options.slots, options.chunk_bytes, options.packets, options.lines};
-  if (sizes.regions == 0) {
-    sizes.regions = route::regions_of(sms, per_gpu);
-    // What no CTA would use is no use to anybody, and the packets then do for the CTAs that there are.
-    if (max_ctas != 0) sizes.regions = std::min(sizes.regions, max_ctas);
-  }
-  const auto nranks = static_cast<std::uint32_t>(places.size());
-  if (sizes.slots == 0) sizes.slots = algorithm::kMaxThreads * algorithm::max_held(static_cast<int>(nranks));
-  if (sizes.packets == 0) sizes.packets = route::packets_for(table, static_cast<int>(nranks), sizes.regions);
-  if (sizes.lines == 0 && wants_lines)
-    sizes.lines = route::lines_for(table, static_cast<int>(nranks), sizes.regions);
-  if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
-  return sizes;
-}
-
-// The worst of what lies between this rank's GPU and the others', and then between any two.
-Result<probe::PathType> worst_path(Exchange& exchange, const std::vector<Place>& places, int device,
-                                   Deadline deadline) {
-  probe::PathType worst = probe::PathType::nvl;
-  const auto rank = static_cast<std::size_t>(exchange.rank());
-  for (std::size_t other = 0; other < places.size(); ++other) {
-    if (other == rank) continue;
-    probe::PathFacts facts;
-    facts.same_gpu = same_gpu(places[rank], places[other]);
-    if (!facts.same_gpu) facts = probe::path_facts(device, places[other].uuid);
-    worst = std::max(worst, probe::path_of(facts));
-  }
-  NL_TRY_ASSIGN(const auto all, gather_values(exchange, worst, deadline));
-  return *std::max_element(all.begin(), all.end());
-}
-
-bool asks_for_lines(const route::Forced& forced) {
-  return forced.protocol == route::Protocol::ll128 || forced.algorithm == route::Algorithm::two_shot_atomic;
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<Exchange> exchange, int device,
-                                                               bool one_rank_per_gpu, MakeHeap make_heap,
-                                                               void* context, const Options& options,
-                                                               std::unique_ptr<Fallback> fallback) {
-  if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
-  const Deadline deadline = create_deadline(options);
-  CudaControl::free_retired();
-  const int nranks = exchange->nranks();
-  if (nranks < 1 || nranks > protocol::kMaxRanks) {
-    return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
-  }
-  const auto place = look_at(device);
-  const route::Target own{true, place.ok() ? place->name : "", nranks};
-  const int nccl_version = fallback != nullptr ? fallback->version() : 0;
-  const auto settings = settings_of(options, place.ok() ? &own : nullptr, nccl_version);
-  const auto answers = variables::read(variables::kDump);
-  const bool writes_dumps = variables::read(variables::kDumpDir).has_value();
-  const auto folder = trace_folder();
-  Status readable = settings.ok() ? answers.status() : settings.status();
-  if (readable.ok()) readable = folder.status();
-  NL_TRY(agree(*exchange, readable.ok() ? place.status() : readable, deadline));
-  const bool dumps = *answers || writes_dumps;
-  NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
-  NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
-  NL_TRY_ASSIGN(const int per_gpu, ranks_per_gpu(places, one_rank_per_gpu));
-  const Steering& steering = settings.value().steering;
-  const route::Target target{true, common_gpu(places), nranks};
-  const route::Table table = steering.table.value_or(route::shipped_table(target));
-  probe::LineReport lines;
-  if (nranks > 1) {
-    NL_TRY_ASSIGN(lines.path, worst_path(*exchange, places, device, deadline));
-  }
-  // Somebody must want them: the test takes its time, and lines their memory.
-  const bool wants_lines = options.lines != 0 || table.ll128_limit_bytes != 0 ||
-                           !settings.value().deterministic || asks_for_lines(steering.forced);
-  const bool may_use_lines =
-      options.try_lines && nranks > 1 && wants_lines && lines.path == probe::PathType::nvl;
-  const Sizes sizes = choose_sizes(options, places, per_gpu, table, may_use_lines, settings.value().max_ctas);
-
-  const DeviceGuard guard(device);
-  std::unique_ptr<CudaCommunicator> comm(new CudaCommunicator);
-  comm->rank_ = exchange->rank();
-  comm->device_ = device;
-  comm->regions_ = sizes.regions;
-  comm->max_ctas_ = settings.value().max_ctas;
-  comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets, sizes.lines};
-  comm->deterministic_ = settings.value().deterministic;
-  comm->adds_lines_ = oldest_of(places) >= 90;
-  if (!comm->deterministic_ && comm->adds_lines_) comm->layout_.sums = comm->layout_.wide;
-  comm->lines_ = lines;
-  comm->heap_offset_ = options.heap_offset;
-  comm->timeout_ = settings.value().timeout;
-  comm->wish_ = {one_rank_per_gpu, make_heap, context, options};
-  comm->survivors_ = Survivors(*exchange);
-  comm->table_ = table;
-  comm->path_ = number_of(steering.forced);
-  comm->route_log_ = RouteLog(steering.log && exchange->rank() == 0);
-  comm->route_log_.begin(table, target, steering.left_aside);
-  comm->arguments_ = CudaArguments(device, settings.value().check);
-  comm->fallback_ = std::move(fallback);
-  comm->nccl_ = {nccl_version, oldest_of(places)};
-  comm->check_ = settings.value().check && nranks > 1;
-
-  // Ranks that share a GPU share its L2: no region of it is nearer to another rank.
-  const bool calibrates = settings.value().calibrate && nranks > 1 && per_gpu == 1;
-  if (nranks > 1 && per_gpu > 1) comm->placement_ = route::Placement("ranks share a GPU");
-  if (*folder) {
-    NL_TRY_ASSIGN(comm->tracer_, Tracer::start(*exchange, **folder, "cuda", deadline));
-  }
-  auto prepare = [&]() -> Status {
-    NL_TRY(guard.status());
-    NL_TRY(fault_points::pass(fault_points::kCudaKernels));
-    NL_TRY(algorithm::cuda::preload());
-    NL_TRY(algorithm::cuda::preload_barrier());
-    if (may_use_lines) NL_TRY(probe::load_line_test());
-    if (calibrates || comm->tracer_) NL_TRY(algorithm::cuda::preload_clock());
-    if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
-    NL_TRY(algorithm::cuda::preload_full_stop());
-    if (comm->check_) NL_TRY(comm->stream_order_.begin());
-    NL_TRY(fault_points::pass(fault_points::kCudaControl));
-    NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
-    if (comm->tracer_) NL_TRY(comm->control_->add_trace(sizes.regions));
-    if (dumps) {
-      NL_TRY_ASSIGN(comm->reader_, CudaReader::create(device));
-    }
-    return {};
-  };
-  NL_TRY(agree(*exchange, prepare(), deadline));
-  std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
-  if (may_use_lines) bytes = std::max(bytes, options.heap_offset + probe::kLineTestBytes);
-  auto heap = make_heap(context, *exchange, device, bytes, deadline);
-  NL_TRY(heap.status().with_context(scratch_in_words(sizes.regions, comm->layout_)));
-  comm->heap_ = std::move(*heap);
-  comm->exchange_ = std::move(exchange);
-  Exchange& group = *comm->exchange_;
-  // Before any kernel of ours may be waiting.
-  if (nccl_version != 0 && nranks > 1 &&
-      (table.nccl_first_bytes != 0 || steering.forced.algorithm == route::Algorithm::nccl)) {
-    NL_TRY(comm->fallback_->prepare(group, table.nccl_first_bytes, deadline));
-  }
-  NL_TRY(agree(group, fault_points::pass(fault_points::kCudaLines), deadline));
-  // First of what uses the scratch: it needs zeros, and leaves them.
-  if (may_use_lines) {
-    NL_TRY(comm->test_lines(options.tear_lines, places[static_cast<std::size_t>(comm->rank_)].sms, deadline));
-  }
-  if (calibrates) {
-    NL_TRY(agree(group, comm->empty_packets(), deadline));
-    NL_TRY_ASSIGN(comm->placement_, calibrate(group, device, comm->args_of_region(Collective::all_reduce),
-                                              sizes.regions, deadline));
-  }
-  comm->route_log_.note(comm->placement_);
-  Status ready = calibrates ? comm->clear_regions() : Status();
-  if (ready.ok()) ready = comm->empty_packets();
-  const auto processes = group.processes();
-  const auto is_other = [](pid_t process) { return process != ::getpid(); };
-  if (std::any_of(processes.begin(), processes.end(), is_other)) {
-    auto watch = PeerWatch::start(processes, comm->rank_, [raw = comm.get()](int peer, pid_t pid) {
-      raw->stop(failure(Code::remote_error, "rank %d: its process %d has ended", peer, static_cast<int>(pid)),
-                peer);
-    });
-    if (ready.ok()) ready = watch.status();
-    if (watch.ok()) comm->watch_ = std::move(*watch);
-  }
-  if (ready.ok() && dumps) {
-    // A GPU's time-out is found by whoever looks, and the program may not.
-    auto service = DumpService::start([raw = comm.get()] { return raw->dump(); },
-                                      [raw = comm.get()] {
-                                        const auto fault = raw->fault();
-                                        if (fault && fault->status.code() == Code::timeout) raw->tell_once();
-                                      },
-                                      *answers);
-    ready = service.status();
-    if (service.ok()) comm->dump_service_ = std::move(*service);
-  }
-  if (comm->check_ && group.same_process()) {
-    NL_TRY_ASSIGN(comm->ledger_, memory::share_from_rank0<CallLedger>(
-                                     group, std::make_shared<CallLedger>(nranks), deadline));
-    comm->ledger_->join(comm->rank_, [raw = comm.get()](const Status& why) { raw->stop(why, -1); });
-  }
-  // Nobody leaves before all are ready: a fast rank's first store must find the others' memory as it is at
-  // rest.
-  NL_TRY(agree(group, ready, deadline));
-  return std::unique_ptr<Communicator>(std::move(comm));
-}
-
-Status CudaCommunicator::test_lines(bool apart, int sms, Deadline deadline) {
-  const int ranks = nranks();
-  const memory::HeapView& heap = heap_->view();
-  probe::LineTest test;
-  test.mine = heap.part(rank_) + heap_offset_;
-  test.next = heap.part((rank_ + 1) % ranks) + heap_offset_;
-  test.previous = heap.part((rank_ + ranks - 1) % ranks) + heap_offset_;
-  test.sms = sms;
-  test.adds = !deterministic_ && adds_lines_;
-  test.apart = apart;
-  const auto outcome = probe::run_line_test(test);
-  // From here on nobody's neighbour writes to it any more.
-  NL_TRY(agree(*exchange_, outcome.status(), deadline));
-  NL_TRY_ASSIGN(const auto all, gather_values(*exchange_, outcome.value(), deadline));
-  const auto judge = [&all](probe::LineCounts probe::LineTestResult::*of, probe::LineCounts& total) {
-    total = all[0].*of;
-    for (const probe::LineTestResult& one : all) {
-      total.lines = std::min(total.lines, (one.*of).lines);
-      total.torn = std::max(total.torn, (one.*of).torn);
-      total.missing = std::max(total.missing, (one.*of).missing);
-    }
-    return probe::verdict_of(total, 2 * probe::kTestLines);
-  };
-  lines_.stores = judge(&probe::LineTestResult::stores, lines_.of_stores);
-  if (test.adds) lines_.adds = judge(&probe::LineTestResult::adds, lines_.of_adds);
-  const auto clear = [&test]() -> Status {
-    NL_TRY_CUDA(cudaMemset(test.mine, 0, probe::kLineTestBytes));
-    NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
-    return {};
-  };
-  return agree(*exchange_, clear(), deadline);
-}
 
 char* CudaCommunicator::own_regions() const {
   return heap_->view().base + static_cast<std::size_t>(rank_) * heap_->view().stride + heap_offset_;
@@ -338,10 +40,12 @@ CudaCommunicator::~CudaCommunicator() {
   if (ledger_ != nullptr) ledger_->leave(rank_);
   // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
   // failure to do so means that the device is unusable; there is nobody left to tell.
+  if (staged_ != nullptr) staged_->stop();
   if (control_ != nullptr && heap_ != nullptr) {
     const bool at_rest = control_->close(regions_).ok();
     if (at_rest && tracer_) write_trace();
   }
+  staged_.reset();
   heap_.reset();
   control_.reset();
   CudaControl::free_retired();
@@ -382,6 +86,7 @@ route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp 
           .forced = forced_of(path_.load(std::memory_order_relaxed)),
           .max_ctas = max_ctas_,
           .nccl = nccl_,
+          .staged = staged_ != nullptr,
           .lines = layout_.wide,
           .sums = layout_.sums,
           .adds_lines = adds_lines_,
@@ -392,6 +97,12 @@ route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp 
 Status CudaCommunicator::set_path(const std::string& path) {
   NL_TRY_ASSIGN(const route::Forced forced, forced_of(path, "path"));
   NL_TRY(check_forced(forced, nccl_.version != 0, "path"));
+  if (const char* const why = route::left_aside_for_all(facts(1, DataType::f32, ReduceOp::sum), forced);
+      why != nullptr)
+    return failure(Code::unsupported, "path is \"%s\": %s", path.c_str(), why);
+  // Before calls ask for it, so that a rank that cannot have the thread says so here.
+  const bool staged = forced.algorithm == route::Algorithm::staged || forced.fallback;
+  if (staged && staged_ != nullptr) NL_TRY(staged_->start());
   path_.store(number_of(forced), std::memory_order_relaxed);
   return {};
 }
@@ -418,8 +129,9 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
   const bool own = in_a_loop || options.delay_point != 0 || options.grid != 0 || options.threads != 0 ||
                    options.first_slot != 0;
   if (own) {
-    if (options.algorithm == route::Algorithm::nccl) {
-      return failure(Code::unsupported, "algorithm: nccl, with %s, is nearlight's affair alone",
+    if (options.algorithm && algorithm::is_elsewhere(*options.algorithm)) {
+      return failure(Code::unsupported, "algorithm: %s, with %s, is nearlight's kernels' affair alone",
+                     name_of(*options.algorithm),
                      in_a_loop                  ? "a loop inside a kernel"
                      : options.delay_point != 0 ? "delays"
                      : options.first_slot != 0  ? "first_slot"
@@ -429,7 +141,7 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
     facts = route::without_nccl(facts);
   }
   NL_TRY_ASSIGN(route::Route route, route_of_call(facts, options));
-  if (route.algorithm == route::Algorithm::nccl) return route;
+  if (algorithm::is_elsewhere(route.algorithm)) return route;
   route.held = options.delay_point != 0 ? 1 : std::max(1u, route.held);
   if (options.grid != 0) {
     if (options.grid > regions_) {
@@ -517,7 +229,8 @@ Status CudaCommunicator::barrier(Stream stream) {
 }
 
 Status CudaCommunicator::enqueue_barrier(Stream stream_pointer, bool& capturing) {
-  if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
+  const route::Algorithm way = this->way();
+  if (own_way_failed()) NL_TRY(may_go_elsewhere(way));
   if (nranks() == 1) return {};
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
@@ -525,6 +238,7 @@ Status CudaCommunicator::enqueue_barrier(Stream stream_pointer, bool& capturing)
   NL_TRY(arguments_.check_stream(stream));
   NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
   if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum}, stream, capturing));
+  if (algorithm::is_elsewhere(way)) return barrier_elsewhere(way, stream, capturing);
   return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), stream,
                   capturing);
 }
@@ -541,7 +255,8 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
 Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                                             const Reduction& op, Stream stream_pointer,
                                             const CallOptions& options, bool& capturing) {
-  if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
+  const bool own_way_failed = this->own_way_failed();
+  if (own_way_failed) NL_TRY(may_go_elsewhere(options.algorithm.value_or(way())));
   if (count == 0) return {};
   NL_TRY(check_buffers(send, recv, count, type, op));
   // The kernel belongs on this rank's GPU, whichever is current; stream 0 means that GPU's.
@@ -560,6 +275,8 @@ Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::s
                        cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
   }
   NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
+  // A call that only kernels of our own can make, on the way elsewhere.
+  if (own_way_failed && !algorithm::is_elsewhere(route.algorithm)) return status();
   calls_.take(route.algorithm, route.protocol);
   route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
@@ -569,28 +286,12 @@ Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::s
         stream, capturing));
   }
   if (route.algorithm == route::Algorithm::nccl)
-    return hand_over(send, recv, count, type, op.op, stream_pointer, capturing);
+    return hand_over(send, recv, count, type, op, stream, capturing);
+  if (route.algorithm == route::Algorithm::staged)
+    return stage(send, recv, count, type, op, stream, capturing);
   return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options),
                                           shape_of(route, type, op.op, options), stream),
                   stream, capturing);
-}
-
-Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t count, DataType type,
-                                   ReduceOp op, Stream stream, bool capturing) {
-  // Order on the stream. Our kernel after NCCL's waits for its end (griddepcontrol.wait). NCCL's after ours
-  // waits for the end of ours where it is launched as usual; what its faulty versions launch otherwise begins
-  // once ours has let it, so the full stop, which lets nothing begin early, goes between.
-  Status outcome = route::starts_before_its_input(nccl_.version)
-                       ? algorithm::cuda::launch_full_stop(static_cast<cudaStream_t>(stream))
-                       : Status();
-  if (outcome.ok()) {
-    outcome = fallback_->all_reduce(send, recv, count, type, op, stream, Deadline::after(timeout_));
-  }
-  // Of an argument that is wrong nearlight says so itself, and then goes on; this one is past that.
-  if (outcome.code() == Code::invalid_argument) outcome = Status(Code::internal_error, outcome.text());
-  // Whatever NCCL did not take the others wait for, inside NCCL; a capture that is spoilt never runs.
-  if (!outcome.ok() && !capturing) stop(outcome, -1);
-  return outcome;
 }
 
 Status CudaCommunicator::compare_calls(Call call, cudaStream_t stream, bool capturing) {
@@ -618,7 +319,7 @@ Status CudaCommunicator::launched(Status outcome, cudaStream_t stream, bool capt
   if (check_ && outcome.ok() && !capturing) outcome = stream_order_.after(stream);
   // The peers have begun an epoch that this rank never will: its next call would be taken for this one. A
   // capture that is spoilt never runs.
-  if (outcome.code() == Code::cuda_error && !capturing) stop(outcome, -1);
+  if (outcome.code() == Code::cuda_error && !capturing) stop_own_way(outcome);
   return outcome;
 }
 
@@ -626,7 +327,7 @@ Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size
                                          const Reduction& op, const LoopPlan& plan,
                                          std::vector<double>& op_ns, Stream stream_pointer,
                                          const CallOptions& options) {
-  if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
+  if (own_way_failed()) return status();
   if (nranks() == 1) return failure(Code::invalid_usage, "a loop of one rank has nothing to time");
   NL_TRY(check_buffers(send, recv, count, type, op));
   if (!algorithm::has_own_code(type, op.op)) {
@@ -704,7 +405,7 @@ std::optional<Fault> CudaCommunicator::fault() const {
     if (control_->has_fault()) record = *control_->record();
   });
   if (!record) {
-    if (reason.status.ok()) return std::nullopt;
+    if (reason.status.ok()) return staged_ != nullptr ? staged_->fault() : std::nullopt;
     Fault fault;
     fault.status = reason.status;
     fault.rank = rank_;
@@ -746,6 +447,14 @@ void CudaCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told t
 
 std::uint64_t CudaCommunicator::stop(Status reason, int peer) {
   return stop_note_.add(std::move(reason), peer, [&] {
+    stopped_.store(true, std::memory_order_relaxed);
+    control_->set_abort();
+    if (staged_ != nullptr) staged_->stop();
+  });
+}
+
+void CudaCommunicator::stop_own_way(Status reason) {
+  stop_note_.add({std::move(reason), -1, false}, [&] {
     stopped_.store(true, std::memory_order_relaxed);
     control_->set_abort();
   });

@@ -100,6 +100,15 @@ def what_is_left(rank, nranks):
         y = tensor.clone()
         dist.all_reduce(y, async_op=True).wait()
         same(y, tensor * nranks, reason)
+    # Another path: asked for again, not remembered.
+    same(nl.all_reduce(torch.ones(64)), torch.full((64,), float(nranks)))
+    for path in ("ll", "simple"):
+        nl.set_path(path)
+        assert nl.explain(torch.ones(64)).protocol == path, nl.explain(torch.ones(64))
+        same(nl.all_reduce(torch.ones(64)), torch.full((64,), float(nranks)), path)
+    nl.set_path(None)
+    assert nl.explain(torch.ones(64)) == told
+    expect(nearlight.InvalidArgument, "path", lambda: nl.set_path("fast"))
     x = torch.full((3,), 5, dtype=torch.int32)
     dist.all_reduce(x, op=dist.ReduceOp.BAND)  # not ours: as it was
     same(x, torch.full((3,), 5, dtype=torch.int32))

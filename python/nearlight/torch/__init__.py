@@ -25,7 +25,7 @@ from ..errors import InvalidArgument, InvalidUsage
 from . import _groups, _make, _ops, _replace
 from ._groups import Explanation, Limits
 
-__all__ = ["Explanation", "all_reduce", "all_reduce_", "ddp_hook", "disable", "enable", "enabled", "explain", "statistics"]
+__all__ = ["Explanation", "all_reduce", "all_reduce_", "ddp_hook", "disable", "enable", "enabled", "explain", "set_path", "statistics"]
 
 atexit.register(_groups.close_all)
 
@@ -100,6 +100,12 @@ def explain(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> Explana
     if tensor.layout != torch.strided:
         return Explanation(False, f"the tensor's layout is {tensor.layout}")
     return found.explain(tensor.dtype, tensor.numel(), op, tensor.device.type)
+
+
+def set_path(path: str | None, group: Any = None) -> None:
+    """Moves nearlight's calls of this group from now on to a path that NEARLIGHT_FORCE_PATH takes ("fallback" among them);
+    None: the route's choice. Every rank does so between the same two calls; graphs keep the path they were captured with."""
+    _groups.get(_groups.name_of(group)).set_path(path)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,6 +110,10 @@ class Group:
             self.left[made.reason] += 1
         return made.taken
 
+    def set_path(self, path: str | None) -> None:
+        self.comm.set_path(path)
+        self._decisions.clear()
+
     # ---- calls
 
     def all_reduce(self, send: torch.Tensor, recv: torch.Tensor, op: str) -> None:
