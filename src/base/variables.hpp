@@ -79,13 +79,14 @@ inline constexpr Text kDumpDir{
     "NEARLIGHT_DUMP_DIR", "a folder", "one line on stderr",
     "Where a communicator writes its state down, into a file of its own, when a wait has timed out."};
 inline constexpr Text kForcePath{
-    "NEARLIGHT_FORCE_PATH", "ll, simple, sentinel, ll128, two_shot, two_shot_atomic or nccl",
-    "the route chooses",
+    "NEARLIGHT_FORCE_PATH",
+    "ll, simple, sentinel, ll128, two_shot, two_shot_atomic, nccl, staged or fallback", "the route chooses",
     "The path of all calls that can take it: one-shot by a protocol (sentinel: "
     "not integers), two_shot (what is cut into parts for all ranks), "
     "two_shot_atomic (the same for what can be added line by line; needs "
-    "NEARLIGHT_DETERMINISTIC=0) or nccl (handed to the attached NCCL communicator; without one no "
-    "communicator is made), whatever is faster. ll128 and two_shot_atomic "
+    "NEARLIGHT_DETERMINISTIC=0), nccl (handed to the attached NCCL communicator; without one no "
+    "communicator is made), staged (GPU ranks without NCCL: the CPU makes the calls) or fallback (every "
+    "call by NCCL where it is attached, else by the CPU), whatever is faster. ll128 and two_shot_atomic "
     "are not to be had on GPUs yet. The "
     "same on all ranks. nearlightCommSetPath changes it later."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
