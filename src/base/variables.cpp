@@ -131,6 +131,8 @@ std::vector<Row> all() {
       row_of(kDebug),
       {kDeterministic.name, "0 or 1", kDeterministic.unset ? "1" : "0", kDeterministic.meaning,
        Reader::library},
+      {kDropIn.name, "0 or 1", kDropIn.unset ? "1" : "0", kDropIn.meaning, Reader::library},
+      row_of(kDropInStats),
       {kDump.name, "0 or 1", kDump.unset ? "1" : "0", kDump.meaning, Reader::library},
       row_of(kDumpDir),
       row_of(kForcePath),
