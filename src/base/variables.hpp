@@ -13,7 +13,7 @@
 namespace nearlight::variables {
 
 // Who reads a variable.
-enum class Reader { library, tests, dev, gpu_bundle };
+enum class Reader { library, python, tests, dev, gpu_bundle };
 
 // A whole number in [lowest, highest].
 struct Integer {
@@ -65,6 +65,13 @@ inline constexpr Switch kDeterministic{
     "0: sums and averages may be added in the order of arrival by CPU ranks that ask for two_shot_atomic; "
     "all "
     "ranks still have the same bits. The same on all ranks."};
+inline constexpr Switch kDropIn{
+    "NEARLIGHT_DROPIN", true,
+    "Whether the drop-in for NCCL takes any calls; 0: it passes all of them on. The same on all ranks."};
+inline constexpr Text kDropInStats{
+    "NEARLIGHT_DROPIN_STATS", "a folder", "nothing is written",
+    "Where processes under the drop-in for NCCL keep their counts, a file each; `nearlight run --stats` sets "
+    "it and prints them."};
 inline constexpr Switch kDump{
     "NEARLIGHT_DUMP", false,
     "Whether communicators answer `nearlight dump PID` with their state, by a thread of their own each."};
