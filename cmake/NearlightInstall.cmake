@@ -11,7 +11,11 @@ if(TARGET nearlight_nccl)
   # To be preloaded by its path; nobody links to it.
   install(TARGETS nearlight_nccl nearlight_nccl_audit LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 endif()
-install(TARGETS nearlight_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+if(NEARLIGHT_PROGRAM)
+  install(TARGETS nearlight_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+# For pip (pyproject.toml): the library alone, beside the package's modules. A wheel has no symbolic links.
+install(FILES "$<TARGET_FILE:nearlight_shared>" DESTINATION nearlight RENAME libnearlight.so COMPONENT python EXCLUDE_FROM_ALL)
 install(FILES
     include/nearlight/nearlight.h include/nearlight/nearlight.hpp include/nearlight/version.h
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/nearlight")

@@ -13,7 +13,7 @@
 namespace nearlight::variables {
 
 // Who reads a variable.
-enum class Reader { library, tests, dev, gpu_bundle };
+enum class Reader { library, python, tests, dev, gpu_bundle };
 
 // A whole number in [lowest, highest].
 struct Integer {
