@@ -36,7 +36,7 @@ BELOW = {
     "dropin": ["api"],
     "python": ["api"],
     "cli": ["api", "dropin"],
-    # The installed headers: version.h, nearlight.h, nearlight.hpp, device.cuh. They must stand on their own.
+    # The installed headers: version.h, nearlight.h, nearlight.hpp, device.cuh, device_host.hpp, device_nccl.cuh. They must stand on their own.
     "public": ["public-protocol"],
     # Whoever only uses nearlight.
     "examples": ["public"],
@@ -99,7 +99,7 @@ ALLOWED = {
     "test": [("tests", (".hpp", ".cpp", ".cu"))],
 }
 # The one public header that may see NCCL's device side.
-PUBLIC_NCCL = "include/nearlight/device.cuh"
+PUBLIC_NCCL = "include/nearlight/device_nccl.cuh"
 
 # Only here may the machine itself be spoken to.
 MACHINE_ROOMS = {"exec", "public-exec"}
@@ -355,7 +355,8 @@ PLANTED = [
     ("include/nearlight/nearlight.h", "#include <stdint.h>\n#include <stddef.h>\n", []),
     ("include/nearlight/nearlight.hpp", "#include <unistd.h>\n", ["foreign-header"]),
     ("include/nearlight/nearlight.hpp", "#include <nccl.h>\n", ["foreign-header"]),
-    ("include/nearlight/device.cuh", "#include <nccl_device.h>\n#include <cuda_bf16.h>\n", []),
+    ("include/nearlight/device_nccl.cuh", "#include <nccl_device.h>\n#include <cuda_bf16.h>\n", []),
+    ("include/nearlight/device.cuh", "#include <nccl_device.h>\n", ["foreign-header"]),
     ("src/memory/n.cpp", "#include <nccl.h>\n#include <cuda.h>\n", []),
     ("src/probe/n.cu", "#include <nccl_device.h>\n", []),
     ("src/runtime/n.cpp", "#include <nccl.h>\n", ["foreign-header"]),

@@ -15,7 +15,7 @@
 #include <new>
 #include <thread>
 
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::bench {
 

@@ -10,7 +10,7 @@
 #include <ostream>
 
 #include <nearlight/detail/exec/concepts.hpp>
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 
 #pragma push_macro("assert")
 #pragma push_macro("errno")

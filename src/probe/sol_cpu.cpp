@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 #include "probe/loops.hpp"
 #include "probe/sol.hpp"
 #include "probe/spread.hpp"

@@ -6,7 +6,7 @@
 
 #include "algorithm/cuda/clock.hpp"
 #include "base/deadline.hpp"
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 #include "runtime/cuda_call.hpp"
 
 namespace nearlight::runtime {

@@ -1,6 +1,6 @@
 #include "runtime/kernel_loop.hpp"
 
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 #if NEARLIGHT_HAS_CUDA
 #include "runtime/cuda_communicator.hpp"
 #endif

@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 #include "runtime/collective.hpp"
 
 namespace nearlight::runtime {

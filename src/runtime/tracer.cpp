@@ -12,7 +12,7 @@
 #include "base/log.hpp"
 #include "base/unique_fd.hpp"
 #include "base/variables.hpp"
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::runtime {
 

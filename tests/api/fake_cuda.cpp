@@ -10,7 +10,7 @@
 #include "algorithm/cuda/full_stop.hpp"
 #include "algorithm/cuda/host_turn.hpp"
 #include "base/fault_point.hpp"
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 #include "probe/line_test.hpp"
 #include "runtime/calibration.hpp"
 

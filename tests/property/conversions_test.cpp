@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "algorithm/reduce.hpp"
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 #include "tests/support/ranks.hpp"
 #include "tests/support/reference.hpp"
 

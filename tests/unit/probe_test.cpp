@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 #include "probe/gpu_facts.hpp"
 #include "probe/loops.hpp"
 #include "probe/sol.hpp"

@@ -13,7 +13,7 @@
 #include "algorithm/one_shot.hpp"
 #include "algorithm/one_shot_ll128.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::test {
 namespace {

@@ -14,8 +14,8 @@
 #include "algorithm/kinds.hpp"
 #include "algorithm/one_shot.hpp"
 #include "base/types.hpp"
-#include "exec/host_space.hpp"
-#include "exec/lane_coop.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
+#include <nearlight/detail/exec/lane_coop.hpp>
 #include "tests/support/problems.hpp"
 #include "tests/support/reference.hpp"
 

@@ -5,7 +5,7 @@
 #include <map>
 
 #include <nearlight/detail/protocol/region.hpp>
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::protocol {
 namespace {

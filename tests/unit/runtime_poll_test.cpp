@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nearlight/detail/protocol/poll.hpp>
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::protocol {
 namespace {

@@ -7,7 +7,7 @@
 #include "algorithm/kinds.hpp"
 #include "algorithm/one_shot.hpp"
 #include "base/types.hpp"
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 #include "trace/epoch_ring.hpp"
 
 namespace nearlight::algorithm::host {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include <nearlight/detail/protocol/barrier.hpp>
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 #include "trace/epoch_ring.hpp"
 
 namespace nearlight::algorithm::host {

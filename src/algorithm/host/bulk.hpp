@@ -9,7 +9,7 @@
 #include <nearlight/detail/protocol/ll.hpp>
 #include "algorithm/reduce.hpp"
 #include "base/types.hpp"
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::algorithm::host {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "algorithm/host/bulk.hpp"
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::algorithm::host {
 

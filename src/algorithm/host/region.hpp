@@ -2,7 +2,7 @@
 #pragma once
 
 #include "algorithm/one_shot.hpp"
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::algorithm::host {
 
