@@ -243,7 +243,12 @@ Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
   const char* const collective = name_of(static_cast<Collective>(record.collective));
   const bool timed_out = record.kind == static_cast<std::uint32_t>(protocol::Wait::timeout);
   const double ms = std::chrono::duration<double, std::milli>(timeout).count();
-  if (!timed_out && !aborted_by.ok()) {
+  if (record.kind == static_cast<std::uint32_t>(protocol::kMisuse)) {
+    fault.status = failure(Code::invalid_usage, "%s %u on rank %d: %s (peer %d, epoch %u, slot %u)", collective,
+                           record.region, record.rank,
+                           protocol::in_words(static_cast<protocol::Misuse>(record.reserved)), record.peer,
+                           record.epoch, record.slot);
+  } else if (!timed_out && !aborted_by.ok()) {
     fault.status = aborted_by;
   } else if (timed_out) {
     // What there is instead: of an epoch before, or never written, or (the sentinel) without a number.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <nearlight/detail/protocol/channel_memory.hpp>
 #include "base/exchange.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
@@ -179,6 +180,24 @@ class Communicator {
   // invalid_usage (another member gave another list, named with both), and those of creation.
   virtual Result<std::unique_ptr<Communicator>> shrink(
       std::span<const int> members, std::optional<std::chrono::milliseconds> limit = std::nullopt) = 0;
+
+  // Memory for channels of kernels (on CPUs: threads) that are not the library's: of its own, so that no call
+  // of this communicator uses it, or changes its epochs. It has the limits and the fault record of this
+  // communicator: each fails with the other. Lives until free_channels(), or the communicator's end; after
+  // reset() it is dead, and is to be made anew. Collective; waits at most Options::create_timeout; GPU: it
+  // allocates, so no kernel may wait for another rank meanwhile. `shape.nranks` is filled in. `peers`: see
+  // protocol::ChannelMemory. Errors: invalid_argument (names the field), invalid_usage (the ranks' differ),
+  // system_error, cuda_error, and the recorded fault once the communicator has failed.
+  virtual Result<protocol::ChannelMemory> make_channels(protocol::ChannelShape shape, std::uint32_t peers) {
+    (void)shape, (void)peers;
+    return failure(Code::unsupported, "this communicator has no channels");
+  }
+  // Frees it; not collective. `own`: as in the memory. No kernel of this rank may use it any more; the peers'
+  // may. Errors: invalid_argument (there is none such).
+  virtual Status free_channels(const char* own) {
+    (void)own;
+    return failure(Code::invalid_argument, "channel: there is none such");
+  }
 
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;

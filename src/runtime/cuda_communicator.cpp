@@ -49,6 +49,7 @@ CudaCommunicator::~CudaCommunicator() {
     if (at_rest && tracer_) write_trace();
   }
   staged_.reset();
+  channels_.clear();
   heap_.reset();
   control_.reset();
   CudaControl::free_retired();

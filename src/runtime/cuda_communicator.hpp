@@ -11,6 +11,7 @@
 #include "memory/heap.hpp"
 #include "route/placement.hpp"
 #include "runtime/call_check.hpp"
+#include "runtime/channels.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_arguments.hpp"
@@ -65,6 +66,8 @@ class CudaCommunicator final : public Communicator {
   Status reset(std::optional<std::chrono::milliseconds> limit) override;
   Result<std::unique_ptr<Communicator>> shrink(std::span<const int> members,
                                                std::optional<std::chrono::milliseconds> limit) override;
+  Result<protocol::ChannelMemory> make_channels(protocol::ChannelShape shape, std::uint32_t peers) override;
+  Status free_channels(const char* own) override { return nearlight::runtime::free_channels(channels_, own); }
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
   std::string placement() const override { return placement_.in_words(); }
 
@@ -165,6 +168,7 @@ class CudaCommunicator final : public Communicator {
   route::AttachedNccl nccl_;
   std::shared_ptr<Exchange> exchange_;  // null: shrunk
   std::unique_ptr<memory::Heap> heap_;
+  ChannelList channels_;
   std::shared_ptr<CudaControl> control_;
   std::unique_ptr<StagedPath> staged_;  // null: calls go to NCCL instead, or there is one rank
   std::atomic<bool> stopped_{false};    // abort() was called

@@ -16,7 +16,7 @@
 #include "base/log.hpp"
 #include "base/unique_fd.hpp"
 #include "base/variables.hpp"
-#include "exec/host_space.hpp"
+#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::runtime {
 
@@ -61,7 +61,10 @@ void add_fault(std::string& text, const protocol::FaultRecord& record) {
   add(text,
       "fault record: %s of rank %d that waited for rank %d in %s: epoch %u, region %u, slot %u, expected %u, "
       "seen %u, at %" PRIu64 " ns of its clock\n",
-      record.kind == static_cast<std::uint32_t>(protocol::Wait::timeout) ? "time-out" : "abort", record.rank,
+      record.kind == static_cast<std::uint32_t>(protocol::Wait::timeout) ? "time-out"
+      : record.kind == static_cast<std::uint32_t>(protocol::kMisuse)     ? "misuse"
+                                                                         : "abort",
+      record.rank,
       record.peer, name_of(static_cast<Collective>(record.collective)), record.epoch, record.region,
       record.slot, record.expected, record.seen, record.time_ns);
 }

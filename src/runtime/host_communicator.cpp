@@ -157,7 +157,7 @@ Status HostCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
             std::memset(heap_->view().mine() + heap_offset_, 0, layout_.region_bytes());
             empty_packets();
             epoch = after;
-            return Status();
+            return retire_channels(channels_);
           }};
   NL_TRY(reset_together(*exchange_, steps, deadline));
   return stop_note_.forget(count, [&] {

@@ -12,6 +12,7 @@
 #include "memory/heap.hpp"
 #include "runtime/call_check.hpp"
 #include "runtime/checks.hpp"
+#include "runtime/channels.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/dump_service.hpp"
@@ -59,6 +60,8 @@ class HostCommunicator final : public Communicator {
   Status reset(std::optional<std::chrono::milliseconds> limit) override;
   Result<std::unique_ptr<Communicator>> shrink(std::span<const int> members,
                                                std::optional<std::chrono::milliseconds> limit) override;
+  Result<protocol::ChannelMemory> make_channels(protocol::ChannelShape shape, std::uint32_t peers) override;
+  Status free_channels(const char* own) override { return nearlight::runtime::free_channels(channels_, own); }
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
 
  private:
@@ -88,6 +91,7 @@ class HostCommunicator final : public Communicator {
   Exchange* exchange_ =
       nullptr;  // of the creation; in use after it in check mode and for recovery. Null: shrunk
   std::unique_ptr<memory::Heap> heap_;
+  ChannelList channels_;
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
   std::chrono::nanoseconds timeout_{};

@@ -43,7 +43,8 @@ def tree(build, prefix):
     run(["cmake", "--install", build, "--prefix", prefix])
     lib = library_dir(prefix)
     for path in ("bin/nearlight", "include/nearlight/nearlight.h", "include/nearlight/nearlight.hpp",
-                 "include/nearlight/version.h"):
+                 "include/nearlight/version.h", "include/nearlight/device.cuh", "include/nearlight/device_host.hpp",
+                 "include/nearlight/device_nccl.cuh"):
         expect(os.path.isfile(os.path.join(prefix, path)), path)
     package = os.path.join(lib, "cmake", "nearlight")
     texts = glob.glob(os.path.join(package, "*.cmake")) + [os.path.join(lib, "pkgconfig", "nearlight.pc")]
@@ -54,7 +55,8 @@ def tree(build, prefix):
         for word in (ROOT, os.path.realpath(build), "cxx_std", "cuda_std", "cudart", "-Werror", "Threads"):
             expect(word not in text, "%s does not hold %s" % (path, word))
     headers = os.listdir(os.path.join(prefix, "include", "nearlight"))
-    expect(sorted(headers) == ["nearlight.h", "nearlight.hpp", "version.h"], "no other header: %s" % headers)
+    expect(sorted(headers) == ["detail", "device.cuh", "device_host.hpp", "device_nccl.cuh", "nearlight.h", "nearlight.hpp",
+                               "version.h"], "no other header: %s" % headers)
     out = run([os.path.join(prefix, "bin", "nearlight"), "--version"])
     expect(out.startswith("nearlight "), "the installed program runs: %s" % out)
     if os.path.exists(os.path.join(build, "cli", "libnearlight_nccl.so")):
@@ -77,10 +79,14 @@ def with_cmake(prefix, work, nvcc):
         configure += ["-DWITH_CUDA=ON", "-DCMAKE_CUDA_COMPILER=" + nvcc]
     run(configure)
     run(["cmake", "--build", build, "--parallel", "2"])
-    for program in ["in_c", "in_cpp17", "in_cpp20"] + (["in_cuda"] if nvcc else []):
+    for program in ["in_c", "in_cpp17", "in_cpp20", "in_device_host"] + (["in_cuda", "in_device"] if nvcc else []):
         out = run([os.path.join(build, program)])
         expect(": ok" in out, "%s says ok: %s" % (program, out))
         print(out.strip())
+    if nvcc:
+        # The compiler alone, with the installed headers and no flag of ours but the level of the language.
+        run([nvcc, "-std=c++20", "-arch=sm_90", "-I", os.path.join(moved, "include"), "-ptx",
+             os.path.join(CONSUMER, "in_device.cu"), "-DKERNELS_ONLY", "-o", os.path.join(work, "in_device.ptx")])
     # A version that it is not.
     text = open(os.path.join(CONSUMER, "CMakeLists.txt"), encoding="utf-8").read()
     other = os.path.join(work, "other")
