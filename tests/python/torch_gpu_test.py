@@ -20,6 +20,7 @@ import nearlight
 import nearlight.torch as nl
 from nearlight.torch import _ops
 import ranks
+from torch_models import compare
 from torch_support import expect, same
 
 NRANKS = 2
@@ -238,68 +239,9 @@ def two_groups(rank, nranks, folder):
     finish()
 
 
-class Network(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = torch.nn.Linear(64, 256), torch.nn.Linear(256, 64)
-
-    def forward(self, x):
-        return self.down(torch.relu(self.up(x)))
-
-
-def trained(rank, wrap, steps=4):
-    """The parameters after some steps, on data of each rank's own unless `wrap` says that it splits the model."""
-    torch.manual_seed(3)
-    network = Network().cuda()
-    wrapped, same_data = wrap(network)
-    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
-    for step in range(steps):
-        torch.manual_seed(100 * step + (0 if same_data else rank))
-        optimizer.zero_grad()
-        wrapped(torch.randn(32, 64, device="cuda")).square().mean().backward()
-        optimizer.step()
-    return [(p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone() for p in wrapped.parameters()]
-
-
-def models(rank, nranks, folder):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-    from torch.nn.parallel import DistributedDataParallel
-
+def train(rank, nranks, folder):
     start(rank, nranks, folder)
-    mesh = init_device_mesh("cuda", (nranks,))
-
-    def ddp(network):
-        return DistributedDataParallel(network, device_ids=[rank]), False
-
-    def ddp_hook(network):
-        wrapped = DistributedDataParallel(network, device_ids=[rank])
-        wrapped.register_comm_hook(None, nl.ddp_hook)
-        return wrapped, False
-
-    def fsdp(network):
-        for layer in (network.up, network.down):
-            fully_shard(layer, mesh=mesh)
-        fully_shard(network, mesh=mesh)
-        return network, False
-
-    def tp(network):
-        return parallelize_module(network, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()}), True
-
-    plain = {wrap.__name__: trained(rank, wrap) for wrap in (ddp, fsdp, tp)}
-    group = mesh.get_group()
-    nl.enable(config=CONFIG)
-    if group.group_name != dist.group.WORLD.group_name:
-        nl.enable(group, config=CONFIG)
-    taken = {}
-    for wrap in (ddp, ddp_hook, fsdp, tp):
-        before = sum(nl.statistics(one).taken for one in (None, group))
-        found = trained(rank, wrap)
-        taken[wrap.__name__] = sum(nl.statistics(one).taken for one in (None, group)) - before
-        for one, right in zip(found, plain[wrap.__name__.split("_")[0]]):
-            torch.testing.assert_close(one, right, rtol=1e-5, atol=1e-6)
-    assert taken["ddp_hook"] > 0 and taken["tp"] > 0, taken
+    taken = compare(rank, nranks, "cuda", CONFIG)
     finish()
     return str(taken)
 
@@ -400,7 +342,7 @@ class OnGpus(unittest.TestCase):
         run(two_groups)
 
     def test_models(self):
-        print(run(models)[0])
+        print(run(train)[0])
 
     def test_capture_fails_on_one(self):
         self.assertIn("rank 1", run(capture_fails_on_one)[0])

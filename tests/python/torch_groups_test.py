@@ -16,6 +16,7 @@ import nearlight
 import nearlight.torch as nl
 from nearlight.torch import _make, _nccl, _replace
 import ranks
+from torch_models import compare
 from torch_support import CONFIG, expect, run, same, start
 
 PLAIN = (dist.all_reduce, c10d.all_reduce, functional.all_reduce, dist.destroy_process_group)
@@ -251,6 +252,20 @@ def one_does_not_come(rank, nranks, folder):
     nl.disable()
     dist.destroy_process_group()
     return told
+
+
+def models(rank, nranks, folder):
+    start(rank, nranks, folder)
+    taken = compare(rank, nranks, "cpu", CONFIG)
+    dist.barrier()
+    dist.destroy_process_group()
+    return taken
+
+
+class Models(unittest.TestCase):
+    def test_spread_as_pytorch_spreads_them(self):
+        for taken in ranks.run(models, 2):
+            self.assertGreater(taken["tp"], 0)
 
 
 class Groups(unittest.TestCase):
