@@ -83,12 +83,12 @@ def all_reduce(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> torc
     What nearlight does not take goes to the process group; `explain` tells. Raises InvalidArgument, InvalidUsage (not
     enabled), and, once a rank has failed or did not come, RemoteError or Timeout.
     """
-    return torch.ops.nearlight.all_reduce(tensor, op, _groups.name_of(group))
+    return _ops.call(tensor, op, _groups.name_of(group))
 
 
 def all_reduce_(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> torch.Tensor:
     """The same in place, without a derivative. Raises InvalidArgument for a tensor whose elements share memory."""
-    torch.ops.nearlight.all_reduce_(tensor, op, _groups.name_of(group))
+    _ops.call_(tensor, op, _groups.name_of(group))
     return tensor
 
 

@@ -34,6 +34,12 @@ def _check_target(name: str, tensor: torch.Tensor) -> None:
         raise InvalidArgument(f"{name} has elements that share memory (an expanded tensor)")
 
 
+def _written(tensor: torch.Tensor) -> None:
+    """As every operator that writes: what autograd had saved of it is known to be gone."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
 def _reduced(group: Group, source: torch.Tensor, target: torch.Tensor, op: str) -> None:
     """target = the reduction of source, both contiguous, by nearlight or by the process group."""
     if group.take(source, op):
@@ -63,7 +69,7 @@ def all_reduce_(tensor: torch.Tensor, op: str = "sum", group: str = _groups.WORL
         dense = tensor.contiguous()
         _reduced(found, dense, dense, op)
         tensor.copy_(dense)
-    torch.autograd.graph.increment_version(tensor)
+    _written(tensor)
 
 
 def all_reduce_out(tensor: torch.Tensor, out: torch.Tensor, op: str = "sum", group: str = _groups.WORLD) -> None:
@@ -78,7 +84,7 @@ def all_reduce_out(tensor: torch.Tensor, out: torch.Tensor, op: str = "sum", gro
     _reduced(found, source, dense, op)
     if dense is not out:
         out.copy_(dense)
-    torch.autograd.graph.increment_version(out)
+    _written(out)
 
 
 def _fake_all_reduce(tensor: torch.Tensor, op: str = "sum", group: str = _groups.WORLD) -> torch.Tensor:
@@ -118,3 +124,35 @@ def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
 
 
 torch.library.register_autograd("nearlight::all_reduce", _backward, setup_context=_keep, lib=_library)
+
+
+# ---- eager calls --------------------------------------------------------------------------------------
+
+# The way through PyTorch's dispatcher to a kernel in Python takes some ten microseconds, with a derivative forty. An
+# eager call of a plain tensor that nothing looks at has no need of it.
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
+_transforms = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+
+
+def _direct(tensor: torch.Tensor) -> bool:
+    return (type(tensor) in _PLAIN and _dispatch_modes is not None and _transforms is not None and _dispatch_modes() == 0
+            and _transforms() is None and (tensor.is_cpu or tensor.is_cuda))
+
+
+def call(tensor: torch.Tensor, op: str, group: str) -> torch.Tensor:
+    """torch.ops.nearlight.all_reduce, by the short way where there is one."""
+    if torch.compiler.is_compiling() or not _direct(tensor) or (tensor.requires_grad and torch.is_grad_enabled()):
+        return torch.ops.nearlight.all_reduce(tensor, op, group)
+    return all_reduce(tensor, op, group)
+
+
+def call_(tensor: torch.Tensor, op: str, group: str) -> None:
+    """torch.ops.nearlight.all_reduce_, likewise."""
+    if torch.compiler.is_compiling() or not _direct(tensor):
+        torch.ops.nearlight.all_reduce_(tensor, op, group)
+    elif tensor.requires_grad:
+        with torch.no_grad():
+            all_reduce_(tensor, op, group)
+    else:
+        all_reduce_(tensor, op, group)
