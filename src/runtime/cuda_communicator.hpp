@@ -98,6 +98,9 @@ class CudaCommunicator final : public Communicator {
   void tell_once() const;
   // Sees whether lines arrive whole, where they would be used; collective. Leaves this rank's memory at zero.
   Status test_lines(bool apart, int sms, Deadline deadline);
+  // Starts the threads that look while the program does something else. `dumps`: whether state dumps are
+  // wanted; `answers`: whether `nearlight dump` is answered.
+  Status start_watching(bool dumps, bool answers);
   // This rank's part of the scratch.
   char* own_regions() const;
   // Puts all of it to rest but the packets.

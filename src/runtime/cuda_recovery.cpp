@@ -1,14 +1,9 @@
 // How GPU ranks come back after a failure.
-#include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <system_error>
-#include <thread>
 #include <utility>
-#include <vector>
 
+#include "base/bounded_call.hpp"
 #include "runtime/cuda_call.hpp"
 #include "runtime/cuda_communicator.hpp"
 #include "runtime/recovery.hpp"
@@ -17,44 +12,17 @@ namespace nearlight::runtime {
 
 namespace {
 
-struct Progress {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  Status status;
-};
-
-// cudaDeviceSynchronize with a limit: it has none, so it runs on a thread of its own, which is left behind at
-// the deadline and ends when the device's work has. Everything that the device has been given counts, the
-// program's own kernels too: nothing less says that a kernel's stores have arrived everywhere.
+// cudaDeviceSynchronize with a limit; left behind, it ends when the device's work has. Everything that the
+// device has been given counts, the program's own kernels too: nothing less says that a kernel's stores have
+// arrived everywhere.
 Status wait_until_idle(int device, Deadline deadline) {
-  const auto progress = std::make_shared<Progress>();
-  std::thread worker;
-  try {
-    worker = std::thread([device, progress] {
-      Status status = cuda_status("cudaSetDevice", cudaSetDevice(device));
-      if (status.ok()) status = cuda_status("cudaDeviceSynchronize", cudaDeviceSynchronize());
-      const std::lock_guard lock(progress->mutex);
-      progress->status = std::move(status);
-      progress->done = true;
-      progress->changed.notify_all();
-    });
-  } catch (const std::system_error& error) {
-    return system_failure("starting a thread", error.code().value());
-  }
-  std::unique_lock lock(progress->mutex);
-  while (!progress->done && !deadline.passed()) {
-    progress->changed.wait_for(lock,
-                               std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::hours(1)));
-  }
-  if (progress->done) {
-    lock.unlock();
-    worker.join();
-    return progress->status;
-  }
-  lock.unlock();
-  worker.detach();
-  return failure(Code::timeout, "the work of device %d has not ended in time", device);
+  const auto wait = [device](LeftAlone&) -> Status {
+    NL_TRY_CUDA(cudaSetDevice(device));
+    NL_TRY_CUDA(cudaDeviceSynchronize());
+    return {};
+  };
+  return bounded_call(wait, deadline,
+                      failure(Code::timeout, "the work of device %d has not ended in time", device));
 }
 
 }  // namespace
