@@ -33,8 +33,8 @@ struct Piece {
 struct Parts {
   Piece send[protocol::kMaxRanks];  // to that rank, in the input
   Piece recv[protocol::kMaxRanks];  // from that rank, in the output
-  std::uint64_t most = 0;          // elements of the largest part of any rank
-  std::uint32_t span = 0;          // units (of the protocol) of each part that a group takes in a round
+  std::uint64_t most = 0;           // elements of the largest part of any rank
+  std::uint32_t span = 0;           // units (of the protocol) of each part that a group takes in a round
 };
 
 // The part of one round: `here` of its units, from `base` on.
@@ -71,8 +71,13 @@ struct PartMissing {
   }
 };
 
-// Sends this round's units of the part for each other rank; `first`: this thread's first one of each, loaded
-// before.
+// Whether a thread's first unit for each other rank is loaded before anything depends on the epoch. Large
+// ones for many ranks would take more registers than there are.
+template <class Units, int kMax>
+inline constexpr bool kLoadsFirst = kMax <= 2 || sizeof(typename Units::Unit) <= sizeof(exec::Pack);
+
+// Sends this round's units of the part for each other rank; `first`: this thread's first one of each, where
+// it was loaded before.
 template <class Units, int kMax, class SessionT, class Bufs>
 NL_FN void send_parts(SessionT& session, const Parts& parts, const Bufs& input, std::uint64_t base,
                       std::uint32_t epoch, const typename Units::Unit (&first)[kMax - 1]) {
@@ -86,8 +91,15 @@ NL_FN void send_parts(SessionT& session, const Parts& parts, const Bufs& input, 
     const Bufs part = input.part(parts.send[peer].at, parts.send[peer].count);
     const std::uint32_t here = units_here<Units>(part, base, parts.span);
     // With none: the empty unit, in slot 0.
-    if (lane < one_at_least<Units>(here))
-      Units::send(view, peer, lane, Units::to_send(first[hop - 1]), epoch);
+    if (lane < one_at_least<Units>(here)) {
+      typename Units::Unit unit{};
+      if constexpr (kLoadsFirst<Units, kMax>) {
+        unit = first[hop - 1];
+      } else if (lane < here) {
+        unit = Units::load(part, base + lane);
+      }
+      Units::send(view, peer, lane, Units::to_send(unit), epoch);
+    }
     for (std::uint32_t slot = lane + width; slot < here; slot += width)
       Units::send(view, peer, slot, Units::to_send(Units::load(part, base + slot)), epoch);
   }
@@ -99,7 +111,7 @@ NL_FN void load_first(const V& view, const Parts& parts, const Bufs& input, std:
   NL_UNROLL
   for (int hop = 1; hop < kMax; ++hop) {
     first[hop - 1] = {};
-    if (hop >= view.nranks()) continue;
+    if (!kLoadsFirst<Units, kMax> || hop >= view.nranks()) continue;
     const Piece& to = parts.send[protocol::rank_after(hop, view)];
     const Bufs part = input.part(to.at, to.count);
     if (lane < units_here<Units>(part, base, parts.span)) first[hop - 1] = Units::load(part, base + lane);
