@@ -7,7 +7,11 @@ include(CMakePackageConfigHelpers)
 set(nearlight_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/nearlight")
 
 install(TARGETS nearlight_shared EXPORT nearlight-targets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(TARGETS nearlight_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+if(NEARLIGHT_PROGRAM)
+  install(TARGETS nearlight_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+# For pip (pyproject.toml): the library alone, beside the package's modules. A wheel has no symbolic links.
+install(FILES "$<TARGET_FILE:nearlight_shared>" DESTINATION nearlight RENAME libnearlight.so COMPONENT python EXCLUDE_FROM_ALL)
 install(FILES
     include/nearlight/nearlight.h include/nearlight/nearlight.hpp include/nearlight/version.h
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/nearlight")

@@ -33,15 +33,15 @@ BELOW = {
     "topology": ["base"],
     "runtime": ["route", "memory", "bootstrap", "topology"],
     "api": ["runtime", "public"],
-    "nccl": ["api"],
+    "dropin": ["api"],
     "python": ["api"],
-    "cli": ["api"],
+    "cli": ["api", "dropin"],
     # The installed headers: version.h, nearlight.h, nearlight.hpp, device.cuh. They must stand on their own.
     "public": ["public-protocol"],
     # Whoever only uses nearlight.
     "examples": ["public"],
     # May see everything.
-    "tests": ["cli", "nccl", "python", "examples"],
+    "tests": ["cli", "dropin", "python", "examples"],
     "bench": ["cli"],
 }
 
@@ -50,7 +50,6 @@ FOLDERS = {
     "include/nearlight/detail/exec": "public-exec",
     "include/nearlight/detail/protocol": "public-protocol",
     "include/nearlight": "public",
-    "nccl": "nccl",
     "python": "python",
     "cli": "cli",
     "tests": "tests",
@@ -59,7 +58,7 @@ FOLDERS = {
 }
 FOLDERS.update({"src/" + room: room for room in
                 ("base", "exec", "trace", "protocol", "algorithm", "remote", "probe", "route", "memory",
-                 "bootstrap", "topology", "runtime", "api")})
+                 "bootstrap", "topology", "runtime", "api", "dropin")})
 
 # Headers that come from elsewhere: kind -> how they are written.
 FOREIGN = [
@@ -89,8 +88,8 @@ ALLOWED = {
     "system": [(room, None) for room in BELOW if not room.startswith("public")],
     "cuda": [(room, None) for room in
              ("public-exec", "public-protocol", "public", "exec", "trace", "protocol", "algorithm", "remote", "probe",
-              "memory", "topology", "runtime", "api", "nccl", "python", "cli", "tests", "bench", "examples")],
-    "nccl": [("memory", None), ("probe", None), ("tests", None), ("nccl", None), ("examples", None),
+              "memory", "topology", "runtime", "api", "dropin", "python", "cli", "tests", "bench", "examples")],
+    "nccl": [("memory", None), ("probe", None), ("tests", None), ("dropin", None), ("examples", None),
              ("cli", IMPLEMENTATION)],
     "intrinsics": [("exec", None)],
     "relacy": [("exec", (".hpp", ".cpp")), ("tests", (".hpp", ".cpp"))],
@@ -216,7 +215,7 @@ def check_include(path, room, quoted, angled):
         return
     if quoted:
         # Programs and tests keep small headers beside their sources.
-        if room not in ("cli", "tests", "bench", "examples", "nccl", "python") or ".." in name:
+        if room not in ("cli", "tests", "bench", "examples", "python") or ".." in name:
             yield "spelling", f'"{name}": write the path from src/, as in "base/status.hpp"'
         return
 
@@ -282,7 +281,7 @@ def check_cmake(path, text):
 # ---- the tree ---------------------------------------------------------------------------------------
 
 def files_of(root):
-    for top in ("include", "src", "nccl", "cli", "python", "tests", "bench", "examples"):
+    for top in ("include", "src", "cli", "python", "tests", "bench", "examples"):
         for folder, folders, names in os.walk(os.path.join(root, top)):
             folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
             for name in sorted(names):
@@ -340,7 +339,7 @@ PLANTED = [
     ("src/runtime/b.cpp", "#include <nearlight/nearlight.h>\n", ["direction"]),
     ("src/api/a.cpp", '#include "cli/table.hpp"\n', ["direction"]),
     ("cli/a.cpp", '#include "probe/rtt.hpp"\n#include "table.hpp"\n#include "cli/table.hpp"\n', []),
-    ("cli/a.cpp", '#include "nccl/entry.hpp"\n', ["direction"]),
+    ("src/api/a.cpp", '#include "dropin/registry.hpp"\n', ["direction"]),
     ("src/runtime/c.cpp", "#include <nearlight/build_info.hpp>\n", ["direction"]),
     ("cli/b.cpp", "#include <nearlight/build_info.hpp>\n", []),
     ("tests/a.cpp", '#include "memory/shm.hpp"\n#include "cli/table.hpp"\n#include <gtest/gtest.h>\n', []),
@@ -418,7 +417,7 @@ PLANTED = [
     ("src/base/log.cpp", 'void f() { std::snprintf(b, n, "x"); vsnprintf(b, n, "x", a); }\n', []),
     ("src/base/log.cpp", 'void f() { puts("x"); }\n', ["printing"]),
     ("src/base/log.cpp", 'void f() { std::cerr << 1; }\n', ["printing"]),
-    ("nccl/p.cpp", 'void f() { printf("x"); }\n', ["printing"]),
+    ("src/dropin/p.cpp", 'void f() { printf("x"); }\n', ["printing"]),
     # linking
     ("src/memory/CMakeLists.txt", "nearlight_module(memory SOURCES a.cpp DEPS nearlight::base)\n", []),
     ("src/memory/CMakeLists.txt", "nearlight_module(memory SOURCES a.cpp\n  DEPS nearlight::bootstrap)\n", ["link"]),

@@ -259,8 +259,12 @@ NEARLIGHT_API nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const 
  * that NEARLIGHT_FORCE_PATH takes. NULL or "" gives the choice back to the route table. Every rank does so
  * between the same two calls; nothing checks that but check mode, which names the ranks that differ. Nothing
  * is waited for, and CUDA graphs keep the path that was in force when they were captured. nearlightExplain
- * tells what calls take. One thread, as a collective. Errors: nearlightInvalidArgument (no live communicator;
- * path is none of those that the text names), nearlightInvalidUsage (another thread is in a call). */
+ * tells what calls take. "fallback" moves every call, barriers too, to the attached NCCL, else to the CPU; it
+ * also does so when nearlight's kernels have failed (docs/concepts/hand-over.md). One thread, as a
+ * collective. Errors: nearlightInvalidArgument (no live communicator; path is none of those that the text
+ * names, or these ranks have no such path), nearlightUnsupported (no call of these ranks could take it; the
+ * text says why), nearlightSystemError (no thread for the CPU's calls), nearlightInvalidUsage (another thread
+ * is in a call). */
 NEARLIGHT_API nearlightResult_t nearlightCommSetPath(nearlightComm_t comm, const char* path);
 
 /* ---- asking ----------------------------------------------------------------------------------------- */
@@ -310,11 +314,12 @@ typedef struct {
 NEARLIGHT_API nearlightResult_t nearlightCommGetStatus(nearlightComm_t comm, nearlightCommStatus_t* status);
 
 typedef struct {
-  size_t size;           /* in: sizeof(nearlightRoute_t) */
-  const char* algorithm; /* "copy", "one_shot", ..., "nccl": the attached NCCL's; static text */
-  const char* protocol;  /* "ll", "simple", ..., "none": NCCL chooses; static text */
-  const char* reason;    /* why, in one line; static text */
-  uint32_t grid;         /* CTAs; 1 on a CPU; 0: NCCL chooses */
+  size_t size; /* in: sizeof(nearlightRoute_t) */
+  const char*
+      algorithm; /* "copy", "one_shot", ..., "nccl": the attached NCCL's, "staged": the CPU's; static text */
+  const char* protocol; /* "ll", "simple", ..., "none": NCCL chooses; static text */
+  const char* reason;   /* why, in one line; static text */
+  uint32_t grid;        /* CTAs; 1 on a CPU; 0: NCCL chooses */
   uint32_t threads; /* of a CTA, where both buffers begin at multiples of 16 bytes (at other addresses large
                        messages may take a kernel that gets half of them); 1 on a CPU; 0: NCCL chooses */
 } nearlightRoute_t;

@@ -14,6 +14,8 @@ const char* name_of(Algorithm algorithm) {
       return "two_shot_atomic";
     case Algorithm::nccl:
       return "nccl";
+    case Algorithm::staged:
+      return "staged";
   }
   return "invalid";
 }

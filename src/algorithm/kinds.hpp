@@ -7,8 +7,9 @@
 
 namespace nearlight::algorithm {
 
-// nccl: the call is handed to the NCCL communicator that ours is attached to.
-enum class Algorithm { copy, one_shot, two_shot, two_shot_atomic, nccl };
+// nccl: the call is handed to the NCCL communicator that ours is attached to. staged: the CPU makes it, on
+// copies in host memory.
+enum class Algorithm { copy, one_shot, two_shot, two_shot_atomic, nccl, staged };
 // Those of our own that several ranks can be told to take; one rank copies.
 inline constexpr Algorithm kAlgorithms[] = {Algorithm::one_shot, Algorithm::two_shot,
                                             Algorithm::two_shot_atomic};
@@ -27,6 +28,11 @@ constexpr bool carries(Protocol protocol, DataType type) {
   return protocol != Protocol::sentinel || has_sentinel(type);
 }
 
+// Whether the GPUs' own way has nothing to do with it: somebody else makes the call.
+constexpr bool is_elsewhere(Algorithm algorithm) {
+  return algorithm == Algorithm::nccl || algorithm == Algorithm::staged;
+}
+
 // Whether there is code for the two together.
 constexpr bool go_together(Algorithm algorithm, Protocol protocol) {
   switch (algorithm) {
@@ -34,7 +40,8 @@ constexpr bool go_together(Algorithm algorithm, Protocol protocol) {
       return protocol == Protocol::ll || protocol == Protocol::sentinel;
     case Algorithm::two_shot_atomic:
       return protocol == Protocol::ll128;
-    case Algorithm::nccl:  // chooses its own
+    case Algorithm::nccl:    // chooses its own
+    case Algorithm::staged:  // the CPU's affair
       return false;
     case Algorithm::copy:
     case Algorithm::one_shot:

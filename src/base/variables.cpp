@@ -41,6 +41,10 @@ constexpr Elsewhere kElsewhere[] = {
      "Which tools run.sh --sanitize runs them under."},
     {Reader::gpu_bundle, "NEARLIGHT_TEST_TIMEOUT", "seconds", "by the test's own limit",
      "Limit of run.sh for one test program."},
+    {Reader::python, "NEARLIGHT_LIB", "a path", "the one beside the package, else the system's",
+     "The libnearlight.so that the Python package loads."},
+    {Reader::python, "NEARLIGHT_VLLM", "0 or 1", "1",
+     "0: the plug-in for vLLM does nothing. The same on all ranks."},
     {Reader::tests, "NEARLIGHT_MODEL_TIER", "slow", "the quick ones",
      "How many executions the model checks look at."},
     {Reader::tests, "NEARLIGHT_REQUIRE_GPUS", "a number", "tests skip what is not there",
@@ -127,6 +131,8 @@ std::vector<Row> all() {
       row_of(kDebug),
       {kDeterministic.name, "0 or 1", kDeterministic.unset ? "1" : "0", kDeterministic.meaning,
        Reader::library},
+      {kDropIn.name, "0 or 1", kDropIn.unset ? "1" : "0", kDropIn.meaning, Reader::library},
+      row_of(kDropInStats),
       {kDump.name, "0 or 1", kDump.unset ? "1" : "0", kDump.meaning, Reader::library},
       row_of(kDumpDir),
       row_of(kForcePath),
@@ -156,6 +162,8 @@ const char* name_of(Reader reader) {
       return "./dev";
     case Reader::gpu_bundle:
       return "run.sh of the GPU bundle";
+    case Reader::python:
+      return "the Python package";
   }
   return "invalid";
 }
@@ -194,7 +202,8 @@ std::string reference_page() {
       "two. "
       "A value that a\nvariable does not take is an error that names the variable. A name that begins with "
       "`NEARLIGHT_` and is not in this\ntable gets one warning on stderr, with the nearest name that is.\n";
-  for (const Reader reader : {Reader::library, Reader::dev, Reader::gpu_bundle, Reader::tests}) {
+  for (const Reader reader :
+       {Reader::library, Reader::python, Reader::dev, Reader::gpu_bundle, Reader::tests}) {
     page += std::string("\n## Read by ") + name_of(reader) +
             "\n\n| name | takes | when not set | meaning |\n|---|---|---|---|\n";
     for (const Row& row : all()) {

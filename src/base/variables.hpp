@@ -13,7 +13,7 @@
 namespace nearlight::variables {
 
 // Who reads a variable.
-enum class Reader { library, tests, dev, gpu_bundle };
+enum class Reader { library, python, tests, dev, gpu_bundle };
 
 // A whole number in [lowest, highest].
 struct Integer {
@@ -65,6 +65,13 @@ inline constexpr Switch kDeterministic{
     "0: sums and averages may be added in the order of arrival by CPU ranks that ask for two_shot_atomic; "
     "all "
     "ranks still have the same bits. The same on all ranks."};
+inline constexpr Switch kDropIn{
+    "NEARLIGHT_DROPIN", true,
+    "Whether the drop-in for NCCL takes any calls; 0: it passes all of them on. The same on all ranks."};
+inline constexpr Text kDropInStats{
+    "NEARLIGHT_DROPIN_STATS", "a folder", "nothing is written",
+    "Where processes under the drop-in for NCCL keep their counts, a file each; `nearlight run --stats` sets "
+    "it and prints them."};
 inline constexpr Switch kDump{
     "NEARLIGHT_DUMP", false,
     "Whether communicators answer `nearlight dump PID` with their state, by a thread of their own each."};
@@ -72,13 +79,14 @@ inline constexpr Text kDumpDir{
     "NEARLIGHT_DUMP_DIR", "a folder", "one line on stderr",
     "Where a communicator writes its state down, into a file of its own, when a wait has timed out."};
 inline constexpr Text kForcePath{
-    "NEARLIGHT_FORCE_PATH", "ll, simple, sentinel, ll128, two_shot, two_shot_atomic or nccl",
-    "the route chooses",
+    "NEARLIGHT_FORCE_PATH",
+    "ll, simple, sentinel, ll128, two_shot, two_shot_atomic, nccl, staged or fallback", "the route chooses",
     "The path of all calls that can take it: one-shot by a protocol (sentinel: "
     "not integers), two_shot (what is cut into parts for all ranks), "
     "two_shot_atomic (the same for what can be added line by line; needs "
-    "NEARLIGHT_DETERMINISTIC=0) or nccl (handed to the attached NCCL communicator; without one no "
-    "communicator is made), whatever is faster. ll128 and two_shot_atomic "
+    "NEARLIGHT_DETERMINISTIC=0), nccl (handed to the attached NCCL communicator; without one no "
+    "communicator is made), staged (GPU ranks without NCCL: the CPU makes the calls) or fallback (every "
+    "call by NCCL where it is attached, else by the CPU), whatever is faster. ll128 and two_shot_atomic "
     "are not to be had on GPUs yet. The "
     "same on all ranks. nearlightCommSetPath changes it later."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.

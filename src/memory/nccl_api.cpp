@@ -1,7 +1,6 @@
 #include "memory/nccl_api.hpp"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <nccl.h>
 #include <nccl_device/core.h>
 
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "base/variables.hpp"
+#include "memory/nccl_copies.hpp"
 
 namespace nearlight::memory {
 
@@ -54,40 +54,6 @@ struct Nccl::Table {
 
 namespace {
 
-// A file that is mapped into this process.
-struct Object {
-  std::string path;
-  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;
-
-  bool contains(const void* address) const {
-    const auto at = reinterpret_cast<std::uintptr_t>(address);
-    for (const auto& [begin, end] : ranges) {
-      if (at >= begin && at < end) return true;
-    }
-    return false;
-  }
-};
-
-int collect_object(dl_phdr_info* info, std::size_t, void* list) {
-  Object object;
-  object.path = info->dlpi_name;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    if (info->dlpi_phdr[i].p_type != PT_LOAD) continue;
-    const std::uintptr_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-    object.ranges.emplace_back(begin, begin + info->dlpi_phdr[i].p_memsz);
-  }
-  static_cast<std::vector<Object>*>(list)->push_back(std::move(object));
-  return 0;
-}
-
-std::string real_path(const std::string& path) {
-  char* const resolved = ::realpath(path.c_str(), nullptr);
-  if (resolved == nullptr) return path;
-  std::string text(resolved);
-  std::free(resolved);
-  return text;
-}
-
 std::string version_text(int version) {
   const int major = version < 10000 ? version / 1000 : version / 10000;
   const int minor = version < 10000 ? version % 1000 / 100 : version % 10000 / 100;
@@ -98,32 +64,10 @@ std::string version_text(int version) {
 
 // Finds and opens copies; the tables are cached by the address of their ncclGetVersion.
 struct NcclLoader {
-  struct Copy {
-    std::string path;
-    std::shared_ptr<void> library;  // of dlopen
-  };
+  using Copy = NcclCopy;
 
   static std::shared_ptr<void> own(void* handle) {
     return {handle, [](void* library) { ::dlclose(library); }};
-  }
-
-  // Every object that itself defines the function that makes communicators: libnccl, or a program or library
-  // that contains it.
-  static std::vector<Copy> loaded() {
-    std::vector<Object> objects;
-    ::dl_iterate_phdr(collect_object, &objects);
-    std::vector<Copy> copies;
-    for (const Object& object : objects) {
-      const bool program = object.path.empty();
-      void* const handle = ::dlopen(program ? nullptr : object.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-      if (handle == nullptr) continue;
-      std::shared_ptr<void> library = own(handle);
-      // dlsym also looks into what the object depends on; that is found under its own name.
-      const void* const address = ::dlsym(handle, "ncclCommInitRank");
-      if (address == nullptr || !object.contains(address)) continue;
-      copies.push_back({program ? "this program" : object.path, std::move(library)});
-    }
-    return copies;
   }
 
   // The one among several that NEARLIGHT_NCCL_LIB names.
@@ -184,8 +128,14 @@ struct NcclLoader {
     return entry.get();
   }
 
+  static const Nccl*& pinned() {
+    static const Nccl* nccl = nullptr;
+    return nccl;
+  }
+
   static Result<const Nccl*> find(bool may_open) {
-    const std::vector<Copy> copies = loaded();
+    if (pinned() != nullptr) return pinned();
+    const std::vector<Copy> copies = loaded_nccl_copies();
     if (copies.empty() && !may_open) {
       return failure(
           Code::invalid_usage,
@@ -199,6 +149,12 @@ struct NcclLoader {
 
 Result<const Nccl*> Nccl::find() { return NcclLoader::find(true); }
 Result<const Nccl*> Nccl::attached() { return NcclLoader::find(false); }
+
+Status Nccl::pin(void* library, const std::string& path) {
+  // Not closed at the end: the library is the caller's.
+  NL_TRY_ASSIGN(NcclLoader::pinned(), NcclLoader::table_of({path, {library, [](void*) {}}}));
+  return {};
+}
 
 Nccl::Nccl(std::string path, int version, std::shared_ptr<void> library, std::unique_ptr<Table> table)
     : path_(std::move(path)), version_(version), library_(std::move(library)), table_(std::move(table)) {}

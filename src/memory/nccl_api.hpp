@@ -36,6 +36,9 @@ class Nccl {
   static Result<const Nccl*> find();
   // The same for a communicator that somebody else created: only what is in the process already can own it.
   static Result<const Nccl*> attached();
+  // From here on both give this copy, whatever else is loaded: for who knows which copy makes the
+  // communicators. `library`: of dlopen, never closed. Once, before anything else of this class is used.
+  static Status pin(void* library, const std::string& path);
 
   ~Nccl();
   Nccl(const Nccl&) = delete;

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,14 +39,33 @@ constexpr std::size_t kWindowAlignment_bytes = 4096;
 // Deregistration is local, but NCCL has no limit for it.
 constexpr std::int64_t kDeregister_ms = 10'000;
 
+class Window;
+
+// The windows that live. Never destroyed, as a window may outlive other static objects.
+struct LiveWindows {
+  std::mutex mutex;
+  std::vector<Window*> list;
+};
+LiveWindows& live_windows() {
+  static auto& all = *new LiveWindows;
+  return all;
+}
+
 // Memory and its registration.
 class Window {
  public:
-  Window(const Nccl& nccl, ncclComm* comm, int device) : nccl_(nccl), comm_(comm), device_(device) {}
+  Window(const Nccl& nccl, ncclComm* comm, int device) : nccl_(nccl), comm_(comm), device_(device) {
+    const std::lock_guard lock(live_windows().mutex);
+    live_windows().list.push_back(this);
+  }
   Window(const Window&) = delete;
   ~Window() {
+    {
+      const std::lock_guard lock(live_windows().mutex);
+      std::erase(live_windows().list, this);
+    }
     if (busy_) return;
-    if (window_ != nullptr) {
+    if (window_ != nullptr && !gone_) {
       // A destructor has nobody to tell. What NCCL may still hold is not freed under it.
       const Status gone = nccl_call(
           nccl_, comm_, device_, "ncclCommWindowDeregister",
@@ -90,6 +110,9 @@ class Window {
     return fault_points::pass(fault_points::kNcclRegister);
   }
 
+  // Under live_windows().mutex.
+  void forget(const ncclComm* comm) { gone_ = gone_ || comm == comm_; }
+
   // Where this rank finds the parts of all `nranks` ranks. Uses the beginning of the memory for it.
   Result<std::vector<std::uint64_t>> addresses(int nranks, Deadline deadline) {
     std::vector<std::uint64_t> found(static_cast<std::size_t>(nranks));
@@ -129,6 +152,7 @@ class Window {
   std::size_t bytes_ = 0;
   ncclWindow_vidmem* window_ = nullptr;
   bool busy_ = false;
+  bool gone_ = false;  // the communicator, with all that it had registered
 };
 
 class NcclWindowHeap final : public Heap {
@@ -176,6 +200,11 @@ Result<std::size_t> stride_of(const std::vector<std::uint64_t>& addresses, std::
 }
 
 }  // namespace
+
+void nccl_communicator_is_gone(ncclComm* comm) {
+  const std::lock_guard lock(live_windows().mutex);
+  for (Window* const window : live_windows().list) window->forget(comm);
+}
 
 Status check_nccl_window_version(int version) {
   for (const TestedVersion& tested : kTestedVersions) {

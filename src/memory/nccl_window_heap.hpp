@@ -22,6 +22,10 @@ namespace nearlight::memory {
 // that is later than that still stores into memory.
 Result<std::unique_ptr<Heap>> create_nccl_window_heap(ncclComm* comm, std::size_t bytes, Deadline deadline);
 
+// The communicator goes, or is gone: its heaps that live now no longer ask NCCL for anything, and only free
+// their memory when they go. For a communicator that must be aborted before they can.
+void nccl_communicator_is_gone(ncclComm* comm);
+
 // Whether windows of this version (as in NCCL_VERSION_CODE) are understood: Code::unsupported with the reason
 // if not.
 Status check_nccl_window_version(int version);

@@ -28,6 +28,12 @@ bool starts_before_its_input(int version);
 // Why nearlight keeps a call, in words for the reason of its route (static storage); null: NCCL can have it.
 const char* kept_from_nccl(const AttachedNccl& nccl, DataType type, ReduceOp op, std::size_t bytes);
 
+// The same where every call is to go there, and nearlight makes what NCCL has not of what it has: only what
+// cannot be made so.
+const char* never_by_nccl(const AttachedNccl& nccl, DataType type);
+// Whether such a call must not have the caller's addresses but an aligned buffer outside all windows.
+bool needs_own_buffer(const AttachedNccl& nccl, DataType type, std::size_t bytes);
+
 // What is said of a version in `nearlight info`; "" for one without known faults.
 std::string faults_of_nccl(int version);
 

@@ -80,6 +80,10 @@ Result<Route> own_route(const Facts& facts, bool reduces) {
   NL_TRY_ASSIGN(Route route, shaped(facts, protocol));
   route.reason = is_forced ? "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this protocol"
                            : reason_of(facts, protocol);
+  if (facts.forced.fallback || facts.forced.algorithm == Algorithm::nccl ||
+      facts.forced.algorithm == Algorithm::staged) {
+    route.reason = "stays with nearlight's own kernels: only all_reduce and barrier are handed over yet";
+  }
   return route;
 }
 

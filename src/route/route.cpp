@@ -305,13 +305,16 @@ Route own_route(const Facts& facts) {
   return bytes <= table.ll_limit_bytes / others ? ll_on_gpu(facts) : simple_on_gpu(facts);
 }
 
-Route handed_over(const char* reason) {
+Route elsewhere(Algorithm algorithm, const char* reason) {
   Route route;
-  route.algorithm = Algorithm::nccl;
+  route.algorithm = algorithm;
   route.grid = route.threads = route.run_threads = 0;
   route.reason = reason;
   return route;
 }
+
+constexpr const char* kElsewhereForced =
+    "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this algorithm";
 
 // null: nothing is in the way.
 const char* kept(const Facts& facts) {
@@ -362,17 +365,29 @@ Route all_reduce(const Facts& facts) {
                                                     : "one rank: the result is its input";
     return route;
   }
-  if (facts.forced.algorithm != Algorithm::nccl && !is_past_nccls_first(facts))
-    return completed(facts, own_route(facts));
+  if (facts.staged &&
+      (facts.forced.algorithm == Algorithm::staged || (facts.forced.fallback && facts.nccl.version == 0)))
+    return elsewhere(Algorithm::staged, kElsewhereForced);
+  if (facts.forced.fallback && facts.nccl.version != 0) {
+    const char* const why = never_by_nccl(facts.nccl, facts.type);
+    if (why == nullptr) return elsewhere(Algorithm::nccl, kElsewhereForced);
+    Route route = completed(facts, own_route(facts));
+    route.reason = why;
+    return route;
+  }
+  if (facts.forced.algorithm != Algorithm::nccl && !is_past_nccls_first(facts)) {
+    Route route = completed(facts, own_route(facts));
+    if (const char* const why = left_aside_for_all(facts, facts.forced); why != nullptr) route.reason = why;
+    return route;
+  }
   if (const char* const why = kept(facts); why != nullptr) {
     Route route = completed(facts, own_route(facts));
     route.reason = why;
     return route;
   }
-  if (facts.forced.algorithm == Algorithm::nccl)
-    return handed_over("NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this algorithm");
-  return handed_over(
-      because<"GPU, beyond what nearlight wins: handed to the attached NCCL">(table_of(facts)));
+  if (facts.forced.algorithm == Algorithm::nccl) return elsewhere(Algorithm::nccl, kElsewhereForced);
+  return elsewhere(Algorithm::nccl,
+                   because<"GPU, beyond what nearlight wins: handed to the attached NCCL">(table_of(facts)));
 }
 
 Result<Route> forced_nccl(const Facts& facts) {
@@ -382,17 +397,44 @@ Result<Route> forced_nccl(const Facts& facts) {
   }
   if (const char* const why = kept(facts); why != nullptr)
     return failure(Code::unsupported, "algorithm: nccl: %s", why);
-  return handed_over("the caller asked for this algorithm");
+  return elsewhere(Algorithm::nccl, "the caller asked for this algorithm");
+}
+
+const char* left_aside_for_all(const Facts& facts, const Forced& forced) {
+  if (!facts.gpu || facts.nranks == 1) return nullptr;
+  const bool adds = forced.algorithm == Algorithm::two_shot_atomic;
+  if (!adds && forced.protocol != Protocol::ll128) return nullptr;
+  if (adds && facts.deterministic) {
+    return "two_shot_atomic is left aside: it adds in the order of arrival, and the communicator is to be "
+           "deterministic";
+  }
+  if (adds && !facts.adds_lines) return "two_shot_atomic is left aside: not below compute capability 9.0";
+  if (facts.lines == 0) return "lines of 128 bytes are left aside: this communicator has no memory for them";
+  if (!lines_are_whole(facts, adds)) {
+    return "lines of 128 bytes are left aside: they are not known to arrive whole between these GPUs "
+           "(nearlight info tells why)";
+  }
+  return nullptr;
+}
+
+Result<Route> forced_staged(const Facts& facts) {
+  if (facts.staged) return elsewhere(Algorithm::staged, "the caller asked for this algorithm");
+  return failure(Code::unsupported, "algorithm: staged: %s",
+                 !facts.gpu                ? "the CPU makes the calls of these ranks anyhow"
+                 : facts.nccl.version != 0 ? "calls of these ranks go to the attached NCCL instead"
+                                           : "these ranks have no staging buffer");
 }
 
 Facts without_nccl(Facts facts) {
-  if (facts.forced.algorithm == Algorithm::nccl) facts.forced.algorithm.reset();
+  if (facts.forced.algorithm && algorithm::is_elsewhere(*facts.forced.algorithm))
+    facts.forced.algorithm.reset();
+  facts.forced.fallback = facts.staged = false;
   facts.nccl = {};
   return facts;
 }
 
 std::uint32_t threads_that_run(const Facts& facts, const Route& route) {
-  if (!facts.gpu || route.algorithm == Algorithm::copy || route.algorithm == Algorithm::nccl)
+  if (!facts.gpu || route.algorithm == Algorithm::copy || algorithm::is_elsewhere(route.algorithm))
     return route.threads;
   const algorithm::Cut cut{facts.type,      facts.op,   route.algorithm, route.protocol,
                            bytes_of(facts), route.grid, route.threads,   std::max(1u, route.held),
@@ -401,7 +443,7 @@ std::uint32_t threads_that_run(const Facts& facts, const Route& route) {
 }
 
 const char* protocol_name(Algorithm algorithm, Protocol protocol) {
-  return algorithm == Algorithm::nccl ? "none" : algorithm::name_of(protocol);
+  return algorithm::is_elsewhere(algorithm) ? "none" : algorithm::name_of(protocol);
 }
 
 Result<Route> forced(const Facts& facts, Protocol protocol) {

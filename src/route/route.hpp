@@ -23,6 +23,8 @@ using algorithm::Protocol;
 struct Forced {
   std::optional<Algorithm> algorithm;
   std::optional<Protocol> protocol;
+  // Every call goes to whoever else can make it: the attached NCCL, else the CPU.
+  bool fallback = false;
 };
 
 // Equal on all ranks. Pointers are not among them: alignment and in-place are one rank's own.
@@ -41,6 +43,7 @@ struct Facts {
   Forced forced{};
   std::uint32_t max_ctas = 0;  // no more CTAs than that; 0: as many as regions
   AttachedNccl nccl{};         // what a call can be handed to
+  bool staged = false;         // GPUs: whether the CPU can make calls
   std::uint32_t lines = 0;     // 128-byte lines of LL128 a region, bank and rank; 0: not for this call
   std::uint32_t sums = 0;      // such lines that are added to, a bank
   bool adds_lines = true;      // GPUs: whether all have the instruction
@@ -58,7 +61,7 @@ struct Route {
   std::uint32_t first_region = 0;  // GPU: the region of CTA 0; the communicator's placement says it
   const char* reason = "";         // one line for a person; static storage
 };
-// "none" where NCCL has the call: it chooses its own, as it does grid and threads, which are 0.
+// "none" where NCCL or the CPU has the call: they choose their own, as they do grid and threads, which are 0.
 const char* protocol_name(Algorithm algorithm, Protocol protocol);
 inline const char* protocol_name(const Route& route) {
   return protocol_name(route.algorithm, route.protocol);
@@ -86,7 +89,12 @@ Result<Route> forced(const Facts& facts, Protocol protocol);
 // NCCL, asked for by the caller. Code::invalid_argument, naming algorithm: none is attached.
 // Code::unsupported: NCCL has no such call, or this one has faults there.
 Result<Route> forced_nccl(const Facts& facts);
-// The same facts where nothing is handed over, whatever the table and NEARLIGHT_FORCE_PATH say.
+// Why no call of these ranks takes the path that is asked for, in words (static storage); null: some do, or
+// it is not known to be so.
+const char* left_aside_for_all(const Facts& facts, const Forced& forced);
+// The CPU, asked for by the caller. Code::unsupported, naming algorithm: it cannot be.
+Result<Route> forced_staged(const Facts& facts);
+// The same facts where nothing is handed over or staged, whatever the table and NEARLIGHT_FORCE_PATH say.
 Facts without_nccl(Facts facts);
 // Route::run_threads of a route whose grid or threads were changed.
 std::uint32_t threads_that_run(const Facts& facts, const Route& route);

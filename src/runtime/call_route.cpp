@@ -12,6 +12,13 @@ Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions&
     }
     return route::forced_nccl(facts);
   }
+  if (options.algorithm == route::Algorithm::staged && facts.nranks > 1) {
+    if (options.protocol) {
+      return failure(Code::invalid_argument, "protocol: %s, but staged chooses its own",
+                     algorithm::name_of(*options.protocol));
+    }
+    return route::forced_staged(facts);
+  }
   if (options.algorithm == route::Algorithm::two_shot && facts.nranks > 1) {
     const auto usual = algorithm::has_sentinel(facts.type) ? route::Protocol::sentinel : route::Protocol::ll;
     NL_TRY_ASSIGN(route::Route route, route::forced_two_shot(facts, options.protocol.value_or(usual)));

@@ -140,8 +140,10 @@ class Communicator {
 
   // Moves all calls from now on to another path, by the name that NEARLIGHT_FORCE_PATH takes, as far as they
   // can take it; "" gives the choice back to the route table. Not checked: all ranks must do so between the
-  // same calls (check mode finds those that do not). Captured calls keep their path. Code::invalid_argument
-  // names the paths there are.
+  // same calls (check mode finds those that do not). Captured calls keep their path. "fallback" takes every
+  // call to the attached NCCL, else to the CPU, also when the ranks' own way has failed.
+  // Code::invalid_argument names the paths there are; Code::unsupported: none of these ranks' calls can take
+  // it, and why; Code::system_error: no thread for the CPU's calls.
   virtual Status set_path(const std::string& path) = 0;
 
   // What all_reduce would run, and why.

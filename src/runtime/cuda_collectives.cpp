@@ -51,7 +51,7 @@ Status CudaCommunicator::enqueue_alone(const void* send, void* recv, std::size_t
 
 Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream stream_pointer,
                                             const CallOptions& options, bool& capturing) {
-  if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
+  if (own_way_failed()) return status();
   NL_TRY(check_call(call, rank_, nranks()));
   if (call.count == 0) return {};
   const DeviceGuard guard(device_);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "algorithm/cuda/barrier.hpp"
-#include "algorithm/cuda/full_stop.hpp"
 #include "base/fault_point.hpp"
 #include "base/log.hpp"
 #include "runtime/call_route.hpp"
@@ -41,10 +40,12 @@ CudaCommunicator::~CudaCommunicator() {
   if (ledger_ != nullptr) ledger_->leave(rank_);
   // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
   // failure to do so means that the device is unusable; there is nobody left to tell.
+  if (staged_ != nullptr) staged_->stop();
   if (control_ != nullptr && heap_ != nullptr) {
     const bool at_rest = control_->close(regions_).ok();
     if (at_rest && tracer_) write_trace();
   }
+  staged_.reset();
   heap_.reset();
   control_.reset();
   CudaControl::free_retired();
@@ -85,6 +86,7 @@ route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp 
           .forced = forced_of(path_.load(std::memory_order_relaxed)),
           .max_ctas = max_ctas_,
           .nccl = nccl_,
+          .staged = staged_ != nullptr,
           .lines = layout_.wide,
           .sums = layout_.sums,
           .adds_lines = adds_lines_,
@@ -95,6 +97,12 @@ route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp 
 Status CudaCommunicator::set_path(const std::string& path) {
   NL_TRY_ASSIGN(const route::Forced forced, forced_of(path, "path"));
   NL_TRY(check_forced(forced, nccl_.version != 0, "path"));
+  if (const char* const why = route::left_aside_for_all(facts(1, DataType::f32, ReduceOp::sum), forced);
+      why != nullptr)
+    return failure(Code::unsupported, "path is \"%s\": %s", path.c_str(), why);
+  // Before calls ask for it, so that a rank that cannot have the thread says so here.
+  const bool staged = forced.algorithm == route::Algorithm::staged || forced.fallback;
+  if (staged && staged_ != nullptr) NL_TRY(staged_->start());
   path_.store(number_of(forced), std::memory_order_relaxed);
   return {};
 }
@@ -142,8 +150,9 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
   const bool own = in_a_loop || options.delay_point != 0 || options.grid != 0 || options.threads != 0 ||
                    options.first_slot != 0;
   if (own) {
-    if (options.algorithm == route::Algorithm::nccl) {
-      return failure(Code::unsupported, "algorithm: nccl, with %s, is nearlight's affair alone",
+    if (options.algorithm && algorithm::is_elsewhere(*options.algorithm)) {
+      return failure(Code::unsupported, "algorithm: %s, with %s, is nearlight's kernels' affair alone",
+                     name_of(*options.algorithm),
                      in_a_loop                  ? "a loop inside a kernel"
                      : options.delay_point != 0 ? "delays"
                      : options.first_slot != 0  ? "first_slot"
@@ -153,7 +162,7 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
     facts = route::without_nccl(facts);
   }
   NL_TRY_ASSIGN(route::Route route, route_of_call(facts, options));
-  if (route.algorithm == route::Algorithm::nccl) return route;
+  if (algorithm::is_elsewhere(route.algorithm)) return route;
   route.held = options.delay_point != 0 ? 1 : std::max(1u, route.held);
   NL_TRY(apply_shape(options, route));
   if (route.algorithm == route::Algorithm::one_shot)
@@ -225,7 +234,8 @@ Status CudaCommunicator::barrier(Stream stream) {
 }
 
 Status CudaCommunicator::enqueue_barrier(Stream stream_pointer, bool& capturing) {
-  if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
+  const route::Algorithm way = this->way();
+  if (own_way_failed()) NL_TRY(may_go_elsewhere(way));
   if (nranks() == 1) return {};
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
@@ -233,6 +243,7 @@ Status CudaCommunicator::enqueue_barrier(Stream stream_pointer, bool& capturing)
   NL_TRY(arguments_.check_stream(stream));
   NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
   if (check_) NL_TRY(compare_calls({Collective::barrier, 0, DataType::i8, ReduceOp::sum}, stream, capturing));
+  if (algorithm::is_elsewhere(way)) return barrier_elsewhere(way, stream, capturing);
   return launched(algorithm::cuda::launch_barrier(args_of_region(Collective::barrier), stream), stream,
                   capturing);
 }
@@ -249,7 +260,8 @@ Status CudaCommunicator::all_reduce(const void* send, void* recv, std::size_t co
 Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                                             const Reduction& op, Stream stream_pointer,
                                             const CallOptions& options, bool& capturing) {
-  if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
+  const bool own_way_failed = this->own_way_failed();
+  if (own_way_failed) NL_TRY(may_go_elsewhere(options.algorithm.value_or(way())));
   if (count == 0) return {};
   NL_TRY(check_buffers(send, recv, count, type, op));
   // The kernel belongs on this rank's GPU, whichever is current; stream 0 means that GPU's.
@@ -259,6 +271,8 @@ Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::s
   NL_TRY(arguments_.check(send, count * size_of(type), recv, count * size_of(type), stream));
   if (nranks() == 1) return enqueue_alone(send, recv, count, type, op, stream, capturing);
   NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
+  // A call that only kernels of our own can make, on the way elsewhere.
+  if (own_way_failed && !algorithm::is_elsewhere(route.algorithm)) return status();
   calls_.take(route.algorithm, route.protocol);
   route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);
   NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
@@ -268,28 +282,12 @@ Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::s
         stream, capturing));
   }
   if (route.algorithm == route::Algorithm::nccl)
-    return hand_over(send, recv, count, type, op.op, stream_pointer, capturing);
+    return hand_over(send, recv, count, type, op, stream, capturing);
+  if (route.algorithm == route::Algorithm::staged)
+    return stage(send, recv, count, type, op, stream, capturing);
   return launched(algorithm::cuda::launch(args_of(send, recv, count, op, options),
                                           shape_of(route, type, op.op, options), stream),
                   stream, capturing);
-}
-
-Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t count, DataType type,
-                                   ReduceOp op, Stream stream, bool capturing) {
-  // Order on the stream. Our kernel after NCCL's waits for its end (griddepcontrol.wait). NCCL's after ours
-  // waits for the end of ours where it is launched as usual; what its faulty versions launch otherwise begins
-  // once ours has let it, so the full stop, which lets nothing begin early, goes between.
-  Status outcome = route::starts_before_its_input(nccl_.version)
-                       ? algorithm::cuda::launch_full_stop(static_cast<cudaStream_t>(stream))
-                       : Status();
-  if (outcome.ok()) {
-    outcome = fallback_->all_reduce(send, recv, count, type, op, stream, Deadline::after(timeout_));
-  }
-  // Of an argument that is wrong nearlight says so itself, and then goes on; this one is past that.
-  if (outcome.code() == Code::invalid_argument) outcome = Status(Code::internal_error, outcome.text());
-  // Whatever NCCL did not take the others wait for, inside NCCL; a capture that is spoilt never runs.
-  if (!outcome.ok() && !capturing) stop(outcome, -1);
-  return outcome;
 }
 
 Status CudaCommunicator::compare_calls(Call call, cudaStream_t stream, bool capturing) {
@@ -317,7 +315,7 @@ Status CudaCommunicator::launched(Status outcome, cudaStream_t stream, bool capt
   if (check_ && outcome.ok() && !capturing) outcome = stream_order_.after(stream);
   // The peers have begun an epoch that this rank never will: its next call would be taken for this one. A
   // capture that is spoilt never runs.
-  if (outcome.code() == Code::cuda_error && !capturing) stop(outcome, -1);
+  if (outcome.code() == Code::cuda_error && !capturing) stop_own_way(outcome);
   return outcome;
 }
 
@@ -325,7 +323,7 @@ Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size
                                          const Reduction& op, const LoopPlan& plan,
                                          std::vector<double>& op_ns, Stream stream_pointer,
                                          const CallOptions& options) {
-  if (stopped_.load(std::memory_order_relaxed) || control_->has_fault()) return status();
+  if (own_way_failed()) return status();
   if (nranks() == 1) return failure(Code::invalid_usage, "a loop of one rank has nothing to time");
   NL_TRY(check_buffers(send, recv, count, type, op));
   if (!algorithm::has_own_code(type, op.op)) {
@@ -403,7 +401,7 @@ std::optional<Fault> CudaCommunicator::fault() const {
     if (control_->has_fault()) record = *control_->record();
   });
   if (!record) {
-    if (reason.status.ok()) return std::nullopt;
+    if (reason.status.ok()) return staged_ != nullptr ? staged_->fault() : std::nullopt;
     Fault fault;
     fault.status = reason.status;
     fault.rank = rank_;
@@ -445,6 +443,14 @@ void CudaCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told t
 
 std::uint64_t CudaCommunicator::stop(Status reason, int peer) {
   return stop_note_.add(std::move(reason), peer, [&] {
+    stopped_.store(true, std::memory_order_relaxed);
+    control_->set_abort();
+    if (staged_ != nullptr) staged_->stop();
+  });
+}
+
+void CudaCommunicator::stop_own_way(Status reason) {
+  stop_note_.add({std::move(reason), -1, false}, [&] {
     stopped_.store(true, std::memory_order_relaxed);
     control_->set_abort();
   });

@@ -22,6 +22,7 @@
 #include "runtime/peer_watch.hpp"
 #include "runtime/recovery.hpp"
 #include "runtime/route_log.hpp"
+#include "runtime/staged_path.hpp"
 #include "runtime/stop_note.hpp"
 #include "runtime/stream_order.hpp"
 #include "runtime/tracer.hpp"
@@ -90,11 +91,28 @@ class CudaCommunicator final : public Communicator {
                        cudaStream_t stream, bool& capturing);
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);
+  // The ranks' own way alone: calls may still go elsewhere.
+  void stop_own_way(Status reason);
   // Check mode, the last thing before a launch: all ranks make this call. Nothing else.
   Status compare_calls(Call call, cudaStream_t stream, bool capturing);
-  // By the fall-back, as the route says. `capturing`: whether the stream is.
-  Status hand_over(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, Stream stream,
-                   bool capturing);
+  // By the attached NCCL, as the route says. `capturing`: whether the stream is.
+  Status hand_over(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
+                   cudaStream_t stream, bool capturing);
+  Status give_to_nccl(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
+                      cudaStream_t stream);
+  // By the CPU, likewise.
+  Status stage(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
+               cudaStream_t stream, bool capturing);
+  Status ask_host(const algorithm::HostRequest& request, cudaStream_t stream);
+  Status barrier_elsewhere(route::Algorithm algorithm, cudaStream_t stream, bool capturing);
+  // Whether the ranks' own way has failed: their kernels neither send nor wait any more.
+  bool own_way_failed() const { return stopped_.load(std::memory_order_relaxed) || control_->has_fault(); }
+  // Ok: a call by `algorithm` can be made although the ranks' own way has failed. Else why not.
+  Status may_go_elsewhere(route::Algorithm algorithm) const;
+  // Who makes calls that no option sends elsewhere: nccl or staged, else one of our own.
+  route::Algorithm way() const;
+  // The CPU's part, where NCCL is not attached; collective.
+  Status add_staged_path(Deadline deadline);
   // After a launch: a refusal outside a capture has taken this rank out of step with the others for good.
   Status launched(Status outcome, cudaStream_t stream, bool capturing);
   algorithm::cuda::AllReduceArgs args_of_region(Collective collective) const;
@@ -156,6 +174,7 @@ class CudaCommunicator final : public Communicator {
   std::shared_ptr<Exchange> exchange_;  // null: shrunk
   std::unique_ptr<memory::Heap> heap_;
   std::shared_ptr<CudaControl> control_;
+  std::unique_ptr<StagedPath> staged_;  // null: calls go to NCCL instead, or there is one rank
   std::atomic<bool> stopped_{false};    // abort() was called
   StopNote stop_note_;                  // why the abort word was set on purpose
   std::unique_ptr<CudaReader> reader_;  // where dumps are wanted

@@ -76,6 +76,8 @@ CudaControl::~CudaControl() {
   if (claim_ != nullptr) (void)cudaFree(claim_);
   if (trace_ != nullptr) (void)cudaFree(trace_);
   if (host_ != nullptr) (void)cudaFreeHost(host_);
+  if (staging_ != nullptr) (void)cudaFreeHost(staging_);
+  if (buffer_ != nullptr) (void)cudaFree(buffer_);
 }
 
 void CudaControl::name_in(algorithm::cuda::AllReduceArgs& args) const {
@@ -85,6 +87,20 @@ void CudaControl::name_in(algorithm::cuda::AllReduceArgs& args) const {
   args.valid = valid_word();
   args.record = record();
   args.trace = trace();
+}
+
+Status CudaControl::add_staging() {
+  NL_TRY_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&staging_), sizeof(Staging),
+                            cudaHostAllocMapped | cudaHostAllocPortable));
+  new (&staging_->turn) algorithm::cuda::HostTurnWords{};
+  return {};
+}
+
+Status CudaControl::add_buffer(std::size_t bytes) {
+  NL_TRY_CUDA(cudaMalloc(&buffer_, bytes));
+  NL_TRY_CUDA(cudaMemset(buffer_, 0, bytes));
+  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
 }
 
 Status CudaControl::add_trace(std::uint32_t regions) {
@@ -117,6 +133,8 @@ Status CudaControl::close(std::uint32_t regions) const {
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   set_abort();
+  // Nobody answers any more.
+  if (staging_ != nullptr) std::atomic_ref(staging_->turn.stopped).store(1, std::memory_order_relaxed);
   NL_TRY_CUDA(cudaDeviceSynchronize());
   std::vector<algorithm::cuda::RegionStateWords> states(regions);
   for (auto& state : states) state.failed = 1;

@@ -10,6 +10,7 @@
 
 #include <nearlight/detail/protocol/fault.hpp>
 #include "algorithm/cuda/all_reduce.hpp"
+#include "algorithm/cuda/host_turn.hpp"
 #include "base/status.hpp"
 #include "trace/epoch_ring.hpp"
 
@@ -38,6 +39,16 @@ class CudaControl {
   // such kernels.
   Status add_trace(std::uint32_t regions);
   trace::EpochTimes* trace() const { return trace_; }
+
+  // Bytes of the buffer through which a message of any size goes to the CPU and back.
+  static constexpr std::size_t kStagingBytes = std::size_t{1} << 20;
+  // Pinned memory for calls that the CPU makes.
+  Status add_staging();
+  algorithm::cuda::HostTurnWords* host_turn() const { return &staging_->turn; }
+  char* staging() const { return staging_->data; }
+  // Device memory of so many bytes, zeroed, for what NCCL must not do in the caller's.
+  Status add_buffer(std::size_t bytes);
+  void* buffer() const { return buffer_; }
 
   // True when a record is there to be read (acquire).
   bool has_fault() const;
@@ -69,6 +80,10 @@ class CudaControl {
     alignas(128) std::uint32_t valid;
     protocol::FaultRecord record;
   };
+  struct Staging {
+    algorithm::cuda::HostTurnWords turn;
+    alignas(256) char data[kStagingBytes];
+  };
   CudaControl() = default;
 
   int device_ = 0;
@@ -76,6 +91,8 @@ class CudaControl {
   std::uint32_t* claim_ = nullptr;                       // device
   trace::EpochTimes* trace_ = nullptr;                   // device; null: none
   HostPart* host_ = nullptr;                             // pinned, mapped at the same address
+  Staging* staging_ = nullptr;                           // likewise; null: none
+  void* buffer_ = nullptr;                               // device; null: none
   unsigned long long last_capture_ = 0;                  // id of the capture that was retained last
 };
 

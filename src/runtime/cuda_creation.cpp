@@ -7,6 +7,7 @@
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
+#include "algorithm/cuda/host_turn.hpp"
 #include "algorithm/cuda/parts.hpp"
 #include "base/fault_point.hpp"
 #include "base/variables.hpp"
@@ -133,10 +134,15 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_parts());
     NL_TRY(algorithm::cuda::preload_full_stop());
+    NL_TRY(algorithm::cuda::preload_host_turn());
     if (comm->check_) NL_TRY(comm->stream_order_.begin());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
     if (comm->tracer_) NL_TRY(comm->control_->add_trace(sizes.regions));
+    if (nranks > 1) {
+      NL_TRY(nccl_version != 0 ? comm->control_->add_buffer(route::kFirstSafeBytes)
+                               : comm->control_->add_staging());
+    }
     if (dumps) {
       NL_TRY_ASSIGN(comm->reader_, CudaReader::create(device));
     }
@@ -152,9 +158,11 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   Exchange& group = *comm->exchange_;
   // Before any kernel of ours may be waiting.
   if (nccl_version != 0 && nranks > 1 &&
-      (table.nccl_first_bytes != 0 || steering.forced.algorithm == route::Algorithm::nccl)) {
+      (table.nccl_first_bytes != 0 || steering.forced.fallback ||
+       steering.forced.algorithm == route::Algorithm::nccl)) {
     NL_TRY(comm->fallback_->prepare(group, table.nccl_first_bytes, deadline));
   }
+  if (nccl_version == 0 && nranks > 1) NL_TRY(comm->add_staged_path(deadline));
   NL_TRY(agree(group, fault_points::pass(fault_points::kCudaLines), deadline));
   // First of what uses the scratch: it needs zeros, and leaves them.
   if (may_use_lines) {

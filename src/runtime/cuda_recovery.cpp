@@ -48,10 +48,12 @@ Status CudaCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
                            return control_->rearm(regions_, epoch);
                          }};
   NL_TRY(reset_together(*exchange_, steps, deadline));
+  if (staged_ != nullptr) NL_TRY(staged_->rest(deadline));
   return stop_note_.forget(count, [&] {
     compared_ = 0;
     told_.store(false, std::memory_order_relaxed);
     control_->clear_host_words();
+    if (staged_ != nullptr) staged_->clear();
     stopped_.store(false, std::memory_order_relaxed);
   });
 }

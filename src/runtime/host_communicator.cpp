@@ -45,36 +45,12 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   const auto folder = trace_folder();
   const Status readable = settings.ok() ? answers_dumps.status() : settings.status();
   NL_TRY(agree(exchange, readable.ok() ? folder.status() : readable, deadline));
-  const bool answers = *answers_dumps;
   NL_TRY(check_options_agree(exchange, options, *settings, deadline));
-
-  std::unique_ptr<HostCommunicator> comm(new HostCommunicator);
-  comm->owned_exchange_ = std::move(owned);
-  comm->exchange_ = &exchange;
-  comm->timeout_ = settings->timeout;
-  comm->options_ = options;
-  comm->survivors_ = Survivors(exchange);
-  comm->check_ = settings->check;
-  comm->deterministic_ = settings->deterministic;
-  comm->table_ = settings->steering.table.value_or(route::shipped_table(target));
-  comm->path_ = number_of(settings->steering.forced);
-  comm->route_log_ = RouteLog(settings->steering.log && exchange.rank() == 0);
-  comm->route_log_.begin(comm->table_, target, settings->steering.left_aside);
+  NL_TRY_ASSIGN(auto comm, make(exchange, std::move(owned), options, *settings, deadline));
   if (*folder) {
     NL_TRY_ASSIGN(comm->tracer_, Tracer::start(exchange, **folder, "host", deadline));
     comm->ring_.resize(trace::kLinesOnCpu);
   }
-  comm->heap_offset_ = options.heap_offset;
-  comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
-                   (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
-                   options.packets != 0 ? options.packets : kDefaultPackets,
-                   options.lines != 0 ? options.lines : kDefaultLines};
-  if (!settings->deterministic) comm->layout_.sums = comm->layout_.wide;
-  comm->state_.epoch = options.initial_epoch;
-  auto heap = memory::create_shm_heap(exchange, options.heap_offset + comm->layout_.region_bytes(), deadline);
-  NL_TRY(heap.status().with_context(scratch_in_words(1, comm->layout_)));
-  comm->heap_ = std::move(*heap);
-  comm->empty_packets();
   Status watching;
   if (const auto processes = exchange.processes(); processes.size() > 1) {
     auto watch = PeerWatch::start(processes, exchange.rank(), [raw = comm.get()](int peer, pid_t pid) {
@@ -84,7 +60,7 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
     watching = watch.status();
     if (watch.ok()) comm->watch_ = std::move(*watch);
   }
-  if (watching.ok() && answers) {
+  if (watching.ok() && *answers_dumps) {
     auto service = DumpService::start([raw = comm.get()] { return raw->dump(); });
     watching = service.status();
     if (service.ok()) comm->dump_service_ = std::move(*service);
@@ -93,6 +69,50 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   // rest.
   NL_TRY(agree(exchange, watching, deadline));
   return std::unique_ptr<Communicator>(std::move(comm));
+}
+
+Result<std::unique_ptr<Communicator>> HostCommunicator::create_within(Exchange& exchange,
+                                                                      const Options& options,
+                                                                      std::chrono::nanoseconds timeout,
+                                                                      Deadline deadline) {
+  Settings settings{};
+  settings.timeout = timeout;
+  settings.deterministic = true;
+  NL_TRY_ASSIGN(auto comm, make(exchange, nullptr, options, settings, deadline));
+  NL_TRY(agree(exchange, {}, deadline));
+  return std::unique_ptr<Communicator>(std::move(comm));
+}
+
+Result<std::unique_ptr<HostCommunicator>> HostCommunicator::make(Exchange& exchange,
+                                                                 std::shared_ptr<Exchange> owned,
+                                                                 const Options& options,
+                                                                 const Settings& settings,
+                                                                 Deadline deadline) {
+  const route::Target target{false, "", exchange.nranks()};
+  std::unique_ptr<HostCommunicator> comm(new HostCommunicator);
+  comm->owned_exchange_ = std::move(owned);
+  comm->exchange_ = &exchange;
+  comm->timeout_ = settings.timeout;
+  comm->options_ = options;
+  comm->survivors_ = Survivors(exchange);
+  comm->check_ = settings.check;
+  comm->deterministic_ = settings.deterministic;
+  comm->table_ = settings.steering.table.value_or(route::shipped_table(target));
+  comm->path_ = number_of(settings.steering.forced);
+  comm->route_log_ = RouteLog(settings.steering.log && exchange.rank() == 0);
+  comm->route_log_.begin(comm->table_, target, settings.steering.left_aside);
+  comm->heap_offset_ = options.heap_offset;
+  comm->layout_ = {exchange.nranks(), options.slots != 0 ? options.slots : kDefaultSlots,
+                   (options.chunk_bytes != 0 ? options.chunk_bytes : kDefaultChunkBytes) / 16,
+                   options.packets != 0 ? options.packets : kDefaultPackets,
+                   options.lines != 0 ? options.lines : kDefaultLines};
+  if (!settings.deterministic) comm->layout_.sums = comm->layout_.wide;
+  comm->state_.epoch = options.initial_epoch;
+  auto heap = memory::create_shm_heap(exchange, options.heap_offset + comm->layout_.region_bytes(), deadline);
+  NL_TRY(heap.status().with_context(scratch_in_words(1, comm->layout_)));
+  comm->heap_ = std::move(*heap);
+  comm->empty_packets();
+  return comm;
 }
 
 HostCommunicator::~HostCommunicator() {

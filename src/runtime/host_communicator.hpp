@@ -11,6 +11,7 @@
 #include "algorithm/host/all_reduce.hpp"
 #include "memory/heap.hpp"
 #include "runtime/call_check.hpp"
+#include "runtime/checks.hpp"
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/dump_service.hpp"
@@ -27,6 +28,11 @@ class HostCommunicator final : public Communicator {
   ~HostCommunicator() override;
   static Result<std::unique_ptr<Communicator>> create(Exchange& exchange, std::shared_ptr<Exchange> owned,
                                                       const Options& options);
+  // Of ranks that have a communicator already, which watches over this one too: it reads no variables, and
+  // has no thread, trace or dump of its own. Sizes, epoch and offset are as in `options`.
+  static Result<std::unique_ptr<Communicator>> create_within(Exchange& exchange, const Options& options,
+                                                             std::chrono::nanoseconds timeout,
+                                                             Deadline deadline);
 
   int rank() const override { return heap_->view().rank; }
   int nranks() const override { return heap_->view().nranks; }
@@ -56,6 +62,9 @@ class HostCommunicator final : public Communicator {
 
  private:
   HostCommunicator() = default;
+  static Result<std::unique_ptr<HostCommunicator>> make(Exchange& exchange, std::shared_ptr<Exchange> owned,
+                                                        const Options& options, const Settings& settings,
+                                                        Deadline deadline);
   Status run_all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                         Stream stream, const CallOptions& options);
   Status run_barrier(Stream stream);

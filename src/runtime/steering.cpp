@@ -10,18 +10,20 @@ namespace nearlight::runtime {
 
 namespace {
 
-constexpr std::uint64_t kFirstAlgorithm = 1000;  // no protocol's
+constexpr std::uint64_t kFallback = 900, kFirstAlgorithm = 1000;  // no protocol's
+constexpr const char* kFallbackName = "fallback";
 // What can be forced beside the protocols, which are one-shot's.
 constexpr route::Algorithm kForcible[] = {route::Algorithm::two_shot, route::Algorithm::two_shot_atomic,
-                                          route::Algorithm::nccl};
+                                          route::Algorithm::nccl, route::Algorithm::staged};
 
 Status unknown_path(const std::string& text, const char* what) {
   std::string known;
   for (const route::Protocol protocol : algorithm::kProtocols)
     known += std::string(algorithm::name_of(protocol)) + ", ";
-  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s, %s, %s", what, text.c_str(),
-                 known.c_str(), algorithm::name_of(kForcible[0]), algorithm::name_of(kForcible[1]),
-                 algorithm::name_of(kForcible[2]));
+  for (const route::Algorithm algorithm : kForcible)
+    known += std::string(algorithm::name_of(algorithm)) + ", ";
+  return failure(Code::invalid_argument, "%s is \"%s\"; it takes one of %s%s", what, text.c_str(),
+                 known.c_str(), kFallbackName);
 }
 
 Result<route::Forced> read_forced() {
@@ -61,6 +63,11 @@ Result<Steering> read_steering(const route::Target& target, bool known) {
 }
 
 Status check_forced(const route::Forced& forced, bool attached, const char* what) {
+  if (forced.algorithm == route::Algorithm::staged && attached) {
+    return failure(Code::invalid_argument, "%s is \"%s\", but these ranks have an NCCL to go to: %s or %s",
+                   what, algorithm::name_of(route::Algorithm::staged),
+                   algorithm::name_of(route::Algorithm::nccl), kFallbackName);
+  }
   if (forced.algorithm != route::Algorithm::nccl || attached) return {};
   return failure(Code::invalid_argument, "%s is \"%s\", but no NCCL communicator is attached to this one",
                  what, algorithm::name_of(route::Algorithm::nccl));
@@ -68,6 +75,7 @@ Status check_forced(const route::Forced& forced, bool attached, const char* what
 
 Result<route::Forced> forced_of(const std::string& text, const char* what) {
   if (text.empty()) return route::Forced();
+  if (text == kFallbackName) return route::Forced{{}, {}, true};
   for (const route::Algorithm algorithm : kForcible) {
     if (text == algorithm::name_of(algorithm)) return route::Forced{algorithm, {}};
   }
@@ -80,17 +88,20 @@ Result<route::Forced> forced_of(const std::string& text, const char* what) {
 route::Forced forced_of(std::uint64_t number) {
   if (number >= kFirstAlgorithm) return {static_cast<route::Algorithm>(number - kFirstAlgorithm), {}};
   if (number == 0) return {};
+  if (number == kFallback) return {{}, {}, true};
   return {{}, static_cast<route::Protocol>(number - 1)};
 }
 
 std::uint64_t number_of(const route::Forced& forced) {
   if (forced.algorithm) return kFirstAlgorithm + static_cast<std::uint64_t>(*forced.algorithm);
+  if (forced.fallback) return kFallback;
   return forced.protocol ? 1 + static_cast<std::uint64_t>(*forced.protocol) : 0;
 }
 
 std::string forced_in_words(std::uint64_t number) {
   if (number >= kFirstAlgorithm)
     return algorithm::name_of(static_cast<route::Algorithm>(number - kFirstAlgorithm));
+  if (number == kFallback) return kFallbackName;
   return number == 0 ? "not set" : algorithm::name_of(static_cast<route::Protocol>(number - 1));
 }
 

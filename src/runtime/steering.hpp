@@ -24,7 +24,8 @@ Result<Steering> read_steering(const route::Target& target, bool known = true);
 // Nothing: the variable is not set, or its table is for another number of ranks.
 Result<std::optional<route::Table>> read_route_table(const route::Target& target);
 
-// Code::invalid_argument, beginning with `what`: NCCL is asked for, and none is attached.
+// Code::invalid_argument, beginning with `what`: NCCL is asked for, and none is attached; or the CPU,
+// although one is.
 Status check_forced(const route::Forced& forced, bool attached, const char* what);
 
 // A path by its name, as NEARLIGHT_FORCE_PATH takes it; "" is none: the route's own choice.

@@ -4,10 +4,11 @@
 
 namespace nearlight::runtime {
 
-std::uint64_t StopNote::add(Status reason, int peer, const std::function<void()>& act) {
+std::uint64_t StopNote::add(Reason reason, const std::function<void()>& act) {
   const std::lock_guard lock(mutex_);
-  last_ = {std::move(reason), peer};
+  last_ = std::move(reason);
   if (first_.status.ok()) first_ = last_;
+  if (last_.of_all && first_of_all_.status.ok()) first_of_all_ = last_;
   act();
   return ++count_;
 }
@@ -15,6 +16,11 @@ std::uint64_t StopNote::add(Status reason, int peer, const std::function<void()>
 StopNote::Reason StopNote::first() const {
   const std::lock_guard lock(mutex_);
   return first_;
+}
+
+StopNote::Reason StopNote::first_of_all() const {
+  const std::lock_guard lock(mutex_);
+  return first_of_all_;
 }
 
 StopNote::Reason StopNote::first(const std::function<void()>& read) const {
@@ -26,7 +32,7 @@ StopNote::Reason StopNote::first(const std::function<void()>& read) const {
 Status StopNote::forget(std::uint64_t count, const std::function<void()>& clear) {
   const std::lock_guard lock(mutex_);
   if (count_ != count) return last_.status;
-  first_ = {};
+  first_ = first_of_all_ = {};
   clear();
   return {};
 }

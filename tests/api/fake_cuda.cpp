@@ -8,8 +8,10 @@
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
+#include "algorithm/cuda/host_turn.hpp"
 #include "algorithm/cuda/parts.hpp"
 #include "base/fault_point.hpp"
+#include "exec/host_space.hpp"
 #include "probe/line_test.hpp"
 #include "runtime/calibration.hpp"
 
@@ -301,6 +303,19 @@ Status preload_traced_parts() {
 Status preload_barrier() {
   if (count("preload_barrier") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_barrier: planted error");
+}
+// What the kernel does, at once: the call returns when the host has answered.
+Status launch_host_turn(HostTurnWords* turn, const HostRequest& request, std::uint64_t limit_ns,
+                        cudaStream_t stream) {
+  if (count("launch_host_turn") != cudaSuccess)
+    return failure(Code::cuda_error, "launch_host_turn: planted error");
+  if (is_default(stream) || of(stream)->capture == 0)
+    take_host_turn<exec::HostSpace>(*turn, request, limit_ns);
+  return {};
+}
+Status preload_host_turn() {
+  if (count("preload_host_turn") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_host_turn: planted error");
 }
 Status launch_full_stop(cudaStream_t) {
   if (count("launch_full_stop") == cudaSuccess) return {};

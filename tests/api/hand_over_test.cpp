@@ -30,6 +30,10 @@ struct Asked {
   int full_stops_before = 0;  // launches of the full stop that the last call of rank 0 found
   bool looks = false;
   std::size_t count = 0;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  DataType type = DataType::i8;
+  ReduceOp op = ReduceOp::sum;
 };
 
 class FakeNccl final : public runtime::Fallback {
@@ -41,10 +45,14 @@ class FakeNccl final : public runtime::Fallback {
     asked_.prepared_from = first_bytes;
     return agree(exchange, rank_ == 1 ? asked_.prepare_answer : Status(), deadline);
   }
-  Status all_reduce(const void*, void*, std::size_t count, DataType, ReduceOp, runtime::Stream,
-                    Deadline) override {
+  Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                    runtime::Stream, Deadline) override {
     ++asked_.calls;
     asked_.count = count;
+    asked_.send = send;
+    asked_.recv = recv;
+    asked_.type = type;
+    asked_.op = op;
     if (asked_.looks) asked_.full_stops_before = fake_cuda::calls()["launch_full_stop"];
     return asked_.answer;
   }
@@ -311,6 +319,96 @@ TEST_F(HandOver, ByTheTableAndSetUpAtCreation) {
   ASSERT_TRUE(call(512 * 1024 / sizeof(float) - 1, {}).ok());
   EXPECT_EQ(asked_.calls, 1);
   EXPECT_EQ(made("launch"), 1);
+}
+
+// "fallback" moves what "nccl" alone leaves here: what NCCL does wrongly at some addresses has another
+// address, and what it has not is made of what it has.
+TEST_F(HandOver, AsAFallbackItTakesEveryCall) {
+  runtime::Options options;
+  options.regions = 64;
+  options.max_ctas = 3;
+  make_well(options);
+  ASSERT_TRUE(comm().set_path("fallback").ok());
+  ASSERT_TRUE(call(kFloats, {}).ok());
+  EXPECT_EQ(asked_.calls, 1);
+  EXPECT_EQ(asked_.send, send_.get());
+  EXPECT_EQ(asked_.recv, recv_.get());
+
+  ASSERT_TRUE(call(1000, {}, DataType::bf16).ok());
+  EXPECT_EQ(asked_.calls, 2);
+  EXPECT_EQ(asked_.type, DataType::bf16);
+  EXPECT_EQ(asked_.send, asked_.recv);
+  EXPECT_NE(asked_.recv, recv_.get());
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(asked_.recv) % 256, 0u);
+  EXPECT_EQ(made("cudaMemcpyAsync"), 2) << "there and back";
+  ASSERT_TRUE(call(128 * 1024 / 2, {}, DataType::bf16).ok());
+  EXPECT_EQ(asked_.recv, recv_.get()) << "beyond what NCCL does wrongly";
+
+  const float factor = 3;
+  ASSERT_TRUE(comm()
+                  .all_reduce(send_.get(), recv_.get(), 100, DataType::f32,
+                              Reduction::premul_sum(DataType::f32, &factor), stream_.handle(), {})
+                  .ok());
+  EXPECT_EQ(made("launch_alone"), 1);
+  EXPECT_EQ(asked_.calls, 4);
+  EXPECT_EQ(asked_.op, ReduceOp::sum);
+  EXPECT_EQ(asked_.send, recv_.get());
+
+  ASSERT_TRUE(comm().barrier(stream_.handle()).ok());
+  EXPECT_EQ(asked_.calls, 5);
+  EXPECT_EQ(asked_.count, 1u);
+  EXPECT_EQ(made("launch"), 0);
+  EXPECT_EQ(made("launch_barrier"), 0);
+
+  // "nccl" alone says why it keeps a call, and the barrier goes there.
+  ASSERT_TRUE(comm().set_path("nccl").ok());
+  EXPECT_THAT(comm().explain_all_reduce(1000, DataType::bf16, ReduceOp::sum).reason, HasSubstr("not handed"));
+  EXPECT_THAT(comm().set_path("staged").text(), HasSubstr("nccl or fallback"));
+  ASSERT_TRUE(comm().set_path("").ok());
+  ASSERT_TRUE(comm().barrier(stream_.handle()).ok());
+  EXPECT_EQ(made("launch_barrier"), 1);
+}
+
+// fp8 is nobody else's with an old NCCL, which is said.
+TEST_F(HandOver, WhatNcclNeverTakesStaysAndIsRefusedOnceTheOwnWayHasFailed) {
+  make_well({}, 22300);
+  ASSERT_TRUE(comm().set_path("fallback").ok());
+  EXPECT_THAT(comm().explain_all_reduce(100, DataType::f8e4m3, ReduceOp::sum).reason, HasSubstr("2.24"));
+  ASSERT_TRUE(call(100, {}, DataType::f8e4m3).ok());
+  EXPECT_EQ(made("launch"), 1);
+}
+
+// A launch that was refused: nearlight's kernels are out of step for good, NCCL is not.
+TEST_F(HandOver, NcclServesWhenOnlyTheOwnWayHasFailed) {
+  make_well();
+  ASSERT_TRUE(call(kFloats, {}).ok());
+  for (int n = 0; n < 20; ++n) {
+    fake_cuda::fail_call(n);
+    static_cast<void>(call(kFloats, {}));
+    const bool found = fake_cuda::failed_call() == "launch";
+    fake_cuda::fail_call(-1);
+    if (found) break;
+  }
+  const Status sick = comm().status();
+  ASSERT_EQ(sick.code(), Code::cuda_error);
+  EXPECT_EQ(call(kFloats, {}).text(), sick.text());
+  ASSERT_TRUE(call(kFloats).ok()) << "the call asks for it";
+  EXPECT_EQ(asked_.calls, 1);
+  for (const char* const path : {"nccl", "fallback"}) {
+    ASSERT_TRUE(comm().set_path(path).ok());
+    EXPECT_TRUE(call(kFloats, {}).ok());
+    EXPECT_TRUE(comm().barrier(stream_.handle()).ok());
+  }
+  EXPECT_EQ(asked_.calls, 5);
+  EXPECT_EQ(comm().status().text(), sick.text());
+  CallOptions own;
+  own.grid = 1;
+  EXPECT_EQ(call(1024, own).text(), sick.text());
+  // NCCL itself refuses, or the communicator is told to stop: then it is over.
+  comm().abort();
+  EXPECT_EQ(call(kFloats, {}).code(), Code::aborted);
+  EXPECT_EQ(comm().barrier(stream_.handle()).code(), Code::aborted);
+  EXPECT_EQ(asked_.calls, 5);
 }
 
 // The kernel gets no more CTAs, whatever the protocol, and one rank's no more either.

@@ -146,6 +146,17 @@ def script_of(block, program):
     return "set -euo pipefail\n" + "\n".join(lines) + "\n"
 
 
+def stand_in_for_python(folder):
+    """`pip install .` compiles for minutes, and tests/python/pip_install_test.py does it: here the caller's PYTHONPATH and
+    NEARLIGHT_LIB stand for what it installs. torchrun is the one of the environment with PyTorch, where there is one."""
+    torch = os.environ.get("NEARLIGHT_TORCH_PYTHON", "")
+    run = "exec '%s' -m torch.distributed.run \"$@\"" % torch if torch else "echo 'NOT RUN, for want of PyTorch: torchrun' \"$@\" >&2"
+    for tool, script in (("pip", 'test "$*" = "install ."'), ("torchrun", run)):
+        with open(os.path.join(folder, tool), "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n%s\n" % script)
+        os.chmod(file.name, 0o755)
+
+
 def run_page(name, text, program, build, work):
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(os.path.join(work, "build"))
@@ -156,6 +167,8 @@ def run_page(name, text, program, build, work):
         with open(os.path.join(work, "bin", tool), "w", encoding="utf-8") as file:
             file.write("#!/bin/sh\necho 'no make here' >&2\nexit 127\n")
         os.chmod(file.name, 0o755)
+    stand_in_for_python(os.path.join(work, "bin"))
+    os.symlink(os.path.join(ROOT, "examples"), os.path.join(work, "examples"))
     environment = dict(os.environ, HOME=work, CUDA_VISIBLE_DEVICES="",
                        PATH=os.path.join(work, "bin") + os.pathsep + os.environ["PATH"])
     found, count, exports = [], 0, []
@@ -171,6 +184,7 @@ def run_page(name, text, program, build, work):
         count += 1
         done = subprocess.run(["bash", "-c", script], cwd=work, capture_output=True, text=True, timeout=250,
                               stdin=subprocess.DEVNULL, env=environment)
+        sys.stdout.write("".join(line for line in done.stderr.splitlines(True) if line.startswith("NOT RUN")))
         if done.returncode != 0:
             found.append("%s: this ended with %d:\n%s\n%s%s" % (name, done.returncode, content, done.stdout, done.stderr))
     return found, count
@@ -204,7 +218,7 @@ def self_test():
         page = "text\n```c a.c\nint x;\n```\n```sh\ntest -f a.c\nexport A=1\n```\n```sh\ntest $A = 1\n./dev test\n```\n"
         expect(run_page("p", page, "true", work, work + "/w") == ([], 2), "a good page")
         for bad in ("```sh\nfalse\n```\n", "```sh\n./dev fly\n```\n", "```sh\n./dev build mars\n```\n",
-                    "```sh\nmake\n```\n", "```sh\nfalse\ntrue\n```\n", "```sh\nfalse | true\n```\n"):
+                    "```sh\nmake\n```\n", "```sh\nfalse\ntrue\n```\n", "```sh\nfalse | true\n```\n", "```sh\npip install torch\n```\n"):
             found, _ = run_page("p", bad, "true", work, work + "/w")
             expect(found, "not found: " + bad)
         os.makedirs(work + "/t/src/x")

@@ -52,7 +52,8 @@ TEST(SetPath, NamesThePathsThereAre) {
       Kind::threads, 2, test::patient(), [](Communicator& comm, Exchange&, Problems& trouble) {
         test::expect_failure(
             trouble, "set_path", comm.set_path("LL"), Code::invalid_argument,
-            {"path is \"LL\"", "ll, simple, sentinel, ll128, two_shot, two_shot_atomic, nccl"});
+            {"path is \"LL\"",
+             "ll, simple, sentinel, ll128, two_shot, two_shot_atomic, nccl, staged, fallback"});
         if (const Status status = sum_of_ones(comm, 10, trouble); !status.ok())
           trouble.add("%s", status.to_string().c_str());
       });

@@ -62,6 +62,22 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
     EXPECT_TRUE(check_forced(read_steering(kCpu)->forced, true, "here").ok());
     EXPECT_EQ(check_forced(read_steering(kCpu)->forced, false, "here").code(), Code::invalid_argument);
   }
+  {
+    const Set set(kForce, "staged");
+    EXPECT_EQ(read_steering(kCpu)->forced.algorithm, route::Algorithm::staged);
+    EXPECT_TRUE(check_forced(read_steering(kCpu)->forced, false, "here").ok());
+    EXPECT_EQ(check_forced(read_steering(kCpu)->forced, true, "here").code(), Code::invalid_argument);
+    EXPECT_EQ(forced_in_words(number_of(read_steering(kCpu)->forced)), "staged");
+  }
+  {
+    const Set set(kForce, "fallback");
+    const route::Forced forced = read_steering(kCpu)->forced;
+    EXPECT_TRUE(forced.fallback);
+    EXPECT_FALSE(forced.algorithm || forced.protocol);
+    EXPECT_TRUE(forced_of(number_of(forced)).fallback);
+    EXPECT_EQ(forced_in_words(number_of(forced)), "fallback");
+    for (const bool attached : {false, true}) EXPECT_TRUE(check_forced(forced, attached, "here").ok());
+  }
   for (const char* value : {"LL", "ll,simple", "fast", " ll"}) {
     const Set set(kForce, value);
     const auto steering = read_steering(kCpu);
@@ -69,7 +85,7 @@ TEST(Steering, ForcePathTakesTheProtocolsNames) {
     EXPECT_EQ(steering.status().code(), Code::invalid_argument);
     EXPECT_EQ(steering.status().text(), std::string("NEARLIGHT_FORCE_PATH is \"") + value +
                                             "\"; it takes one of ll, simple, sentinel, ll128, two_shot, "
-                                            "two_shot_atomic, nccl");
+                                            "two_shot_atomic, nccl, staged, fallback");
   }
 }
 

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nearlight's collectives as operators of PyTorch, and in the place of torch.distributed's.
+
+    import nearlight.torch as nl
+    nl.enable(group)             # collective; from here on torch.distributed.all_reduce(x, group=group) is nearlight's
+    y = nl.all_reduce(x)         # the operator itself: eager, in CUDA graphs, in torch.compile(fullgraph=True)
+    print(nl.explain(x))         # what runs, and why
+    nl.disable(group)
+
+docs/guide/python.md tells what is replaced and what is not. Groups are told as torch.distributed's: a ProcessGroup, or
+None for the world; a group's name does as well.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..communicator import Config
+from ..errors import InvalidArgument, InvalidUsage
+from . import _groups, _make, _ops, _replace
+from ._groups import Explanation, Limits
+
+__all__ = ["Explanation", "all_reduce", "all_reduce_", "ddp_hook", "disable", "enable", "enabled", "explain", "set_path", "statistics"]
+
+atexit.register(_groups.close_all)
+
+
+def _process_group(group: Any) -> Any:
+    if not dist.is_initialized():
+        raise InvalidUsage("group: torch.distributed has no default process group: init_process_group first")
+    if group is None:
+        return dist.group.WORLD
+    if isinstance(group, str):
+        return dist.distributed_c10d._resolve_process_group(group)
+    if not isinstance(group, dist.ProcessGroup):
+        raise InvalidArgument(f"group is {group!r}; it takes a ProcessGroup that this rank is in, its name, or None")
+    return group
+
+
+def enable(group: Any = None, *, replace: bool = True, device: torch.device | str | None = None, backend: str = "auto",
+           min_bytes: int = 0, max_bytes: int | None = None, config: Config = Config()) -> None:
+    """Makes nearlight's communicator of a process group's ranks. Collective over the group.
+
+    replace: calls of torch.distributed.all_reduce for this group go to nearlight's operator until `disable`.
+    device: the rank's, by default the current GPU where the group's backend is NCCL, else the CPU.
+    backend: "host" (CPU), "nccl" (GPUs, over an NCCL communicator of its own), "cuda" (GPUs, without NCCL), or "auto".
+    min_bytes, max_bytes: what is smaller or larger is left to the process group.
+    config: of the communicator; its limits are in ms. All but `device` must be the same on all ranks.
+
+    Raises, on all ranks of the group: InvalidArgument, InvalidUsage (enabled already; ranks that differ), Unsupported
+    (several hosts, more than 8 ranks, GPUs that do not reach each other), Timeout, RemoteError. Nothing is changed then.
+    """
+    found = _process_group(group)
+    made = _make.make_group(found, device=None if device is None else torch.device(device), backend=backend,
+                            limits=Limits(min_bytes, max_bytes), config=config, replace=replace)
+    _groups.add(made)
+    if replace:
+        _replace.replace(found.group_name)
+
+
+def disable(group: Any = None) -> None:
+    """Ends what `enable` made, and gives torch.distributed its functions back when no group needs them any more.
+
+    Every rank calls it, when its calls are done; nobody waits for the others. For a group that is not enabled: nothing.
+    """
+    _replace.forget(_process_group(group).group_name)
+
+
+def enabled(group: Any = None) -> bool:
+    """Whether nearlight is enabled for the group."""
+    return dist.is_initialized() and _groups.find(_groups.name_of(group)) is not None
+
+
+def all_reduce(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> torch.Tensor:
+    """A new contiguous tensor: the reduction of all ranks' `tensor`, which has the same shape and type on all of them.
+
+    op: sum, prod (or product), max, min, avg. Any strides. Differentiable for sum and avg. GPU: on the current stream.
+    What nearlight does not take goes to the process group; `explain` tells. Raises InvalidArgument, InvalidUsage (not
+    enabled), and, once a rank has failed or did not come, RemoteError or Timeout.
+    """
+    return torch.ops.nearlight.all_reduce(tensor, op, _groups.name_of(group))
+
+
+def all_reduce_(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> torch.Tensor:
+    """The same in place, without a derivative. Raises InvalidArgument for a tensor whose elements share memory."""
+    torch.ops.nearlight.all_reduce_(tensor, op, _groups.name_of(group))
+    return tensor
+
+
+def explain(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> Explanation:
+    """Whether nearlight takes an all_reduce of such a tensor, what it then runs, and why. Not collective."""
+    found = _groups.find(_groups.name_of(group))
+    if found is None:
+        return Explanation(False, "nearlight is not enabled for this group")
+    if tensor.layout != torch.strided:
+        return Explanation(False, f"the tensor's layout is {tensor.layout}")
+    return found.explain(tensor.dtype, tensor.numel(), op, tensor.device.type)
+
+
+def set_path(path: str | None, group: Any = None) -> None:
+    """Moves nearlight's calls of this group from now on to a path that NEARLIGHT_FORCE_PATH takes ("fallback" among them);
+    None: the route's choice. Every rank does so between the same two calls; graphs keep the path they were captured with."""
+    _groups.get(_groups.name_of(group)).set_path(path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """How many calls nearlight took, and how many it left to the process group, by reason."""
+
+    taken: int
+    left: dict[str, int]
+
+
+def statistics(group: Any = None) -> Statistics:
+    """What was done since `enable`. Replays of graphs are not seen."""
+    found = _groups.get(_groups.name_of(group))
+    return Statistics(found.taken, dict(found.left))
+
+
+def ddp_hook(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    """A communication hook for DistributedDataParallel, whose own all-reduces are made in C++ and cannot be replaced:
+    `model.register_comm_hook(group, nearlight.torch.ddp_hook)`, the group or None for the world."""
+    tensor = all_reduce_(bucket.buffer(), "avg", state)
+    future: Any = torch.futures.Future(devices=[tensor.device] if tensor.device.type == "cuda" else None)
+    future.set_result(tensor)
+    return future

@@ -1,0 +1,197 @@
+// Companions that are nearlight's communicators, attached to NCCL's.
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/exchange.hpp"
+#include "base/variables.hpp"
+#include "dropin/companion.hpp"
+#include "dropin/real_nccl.hpp"
+#include "dropin/stream_chain.hpp"
+#include "dropin/tails.hpp"
+#include "memory/nccl_api.hpp"
+#include "memory/nccl_exchange.hpp"
+#include "memory/nccl_window_heap.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/create.hpp"
+#include "runtime/cuda_call.hpp"
+
+namespace nearlight::dropin {
+
+namespace {
+
+using runtime::Communicator;
+
+// ncclRedOp_t from here on is an operator that a program has made.
+constexpr int kBuiltInOps = ncclNumOps;
+
+// One collective of nearlight that stands for one of NCCL's. A new one is a row.
+struct Row {
+  Function function;
+  Verdict (*decide)(const Communicator& communicator, const Operation& operation);
+  Status (*run)(Communicator& communicator, const Operation& operation);
+};
+
+Verdict verdict_of(const route::Route& route) {
+  return {route.algorithm != route::Algorithm::nccl, route.reason};
+}
+
+// Of those that reduce.
+const char* kept_for_nccl(const Operation& operation) {
+  if (operation.op < 0 || operation.op >= kBuiltInOps) return "an operator that the program has made";
+  return nullptr;
+}
+
+Verdict decide_all_reduce(const Communicator& communicator, const Operation& operation) {
+  if (const char* const why = kept_for_nccl(operation); why != nullptr) return {false, why};
+  return verdict_of(communicator.explain_all_reduce(operation.count, static_cast<DataType>(operation.type),
+                                                    static_cast<ReduceOp>(operation.op)));
+}
+
+Status run_all_reduce(Communicator& communicator, const Operation& operation) {
+  return communicator.all_reduce(operation.send, operation.recv, operation.count,
+                                 static_cast<DataType>(operation.type), static_cast<ReduceOp>(operation.op),
+                                 operation.stream);
+}
+
+constexpr Row kRows[] = {
+    {Function::all_reduce, decide_all_reduce, run_all_reduce},
+};
+
+const Row* row_of(Function function) {
+  for (const Row& row : kRows) {
+    if (row.function == function) return &row;
+  }
+  return nullptr;
+}
+
+class Attachment final : public Companion {
+ public:
+  Attachment(std::unique_ptr<Communicator> communicator, ncclComm* nccl, int device)
+      : communicator_(std::move(communicator)), nccl_(nccl), device_(device) {}
+  ~Attachment() override {
+    // Its memory and its events are the device's; a device that cannot be made current has nothing to free.
+    const runtime::DeviceGuard guard(device_);
+    communicator_.reset();
+  }
+
+  Status begin() {
+    const runtime::DeviceGuard guard(device_);
+    NL_TRY(guard.status());
+    return chain_.begin();
+  }
+
+  const Communicator& communicator() const { return *communicator_; }
+
+  Verdict decide(const Operation& operation) const override {
+    const Row* const row = row_of(operation.function);
+    if (row == nullptr) return {false, "nearlight does not take this function"};
+    return row->decide(*communicator_, operation);
+  }
+
+  Status run(const Operation& operation) override {
+    const Row* const row = row_of(operation.function);
+    if (row == nullptr) return failure(Code::internal_error, "no code for %s", name_of(operation.function));
+    const runtime::DeviceGuard guard(device_);
+    NL_TRY(guard.status());
+    auto* const stream = static_cast<cudaStream_t>(operation.stream);
+    NL_TRY(chain_.before(stream));
+    NL_TRY(row->run(*communicator_, operation));
+    tails::mark(operation.stream, device_);
+    return chain_.after(stream);
+  }
+
+  Status join(std::span<void* const> streams) override {
+    const runtime::DeviceGuard guard(device_);
+    NL_TRY(guard.status());
+    return chain_.join(streams);
+  }
+
+  Status status() const override { return communicator_->status(); }
+  void abort() override { communicator_->abort(); }
+
+  Status drain(Deadline deadline) override {
+    const runtime::DeviceGuard guard(device_);
+    NL_TRY(guard.status());
+    return chain_.drain(deadline);
+  }
+
+  void communicator_is_gone() override { memory::nccl_communicator_is_gone(nccl_); }
+
+ private:
+  std::unique_ptr<Communicator> communicator_;
+  ncclComm* nccl_;
+  int device_;
+  StreamChain chain_;
+};
+
+// What each rank tells the others before anything else. Its size is part of what the ranks must have in
+// common, so it stays as it is.
+struct Hello {
+  std::uint32_t magic = 0x6e6c6469;  // "nldi"
+  std::uint32_t version = 1;
+  char refusal[120] = {};  // "": it wants a companion
+};
+
+// Nearlight asks NCCL through the copy that made the communicator.
+Status pin_copy(const RealNccl& nccl) {
+  static const Status pinned = memory::Nccl::pin(nccl.library, nccl.path);
+  return pinned;
+}
+
+// The first refusal, with the rank; "" where all want one.
+std::string refusal_of(const std::vector<Hello>& hellos) {
+  for (std::size_t rank = 0; rank < hellos.size(); ++rank) {
+    const Hello& hello = hellos[rank];
+    if (hello.magic != Hello().magic || hello.version != Hello().version)
+      return "rank " + std::to_string(rank) + " has a drop-in of another version";
+    if (hello.refusal[0] != '\0') return hello.refusal;
+  }
+  return "";
+}
+
+std::string in_words(const Communicator& communicator) {
+  return "attached: " + std::to_string(communicator.nranks()) + " ranks, " + communicator.memory() + ", " +
+         std::to_string(communicator.scratch_bytes() >> 20) + " MiB of scratch";
+}
+
+}  // namespace
+
+Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline deadline) {
+  const RealNccl* const nccl = real_nccl();
+  NL_TRY(pin_copy(*nccl));
+  // From here to the first exchange a failure is this rank's alone, and the others learn of it by waiting.
+  NL_TRY_ASSIGN(const auto exchange, memory::create_nccl_exchange(comm, deadline));
+  Hello mine;
+  if (wish.refusal != nullptr) std::snprintf(mine.refusal, sizeof mine.refusal, "%s", wish.refusal);
+  NL_TRY_ASSIGN(const auto hellos, gather_values(*exchange, mine, deadline));
+  if (std::string refusal = refusal_of(hellos); !refusal.empty()) return Attached{nullptr, refusal};
+
+  std::unique_ptr<Attachment> attachment;
+  const auto make = [&]() -> Status {
+    runtime::Options options;
+    options.create_timeout = deadline.left_or_1_ms();
+    NL_TRY_ASSIGN(const memory::Nccl* const table, memory::Nccl::attached());
+    NL_TRY_ASSIGN(const int device, table->comm_device(comm));
+    NL_TRY_ASSIGN(auto communicator, runtime::create_cuda_nccl(comm, options));
+    attachment = std::make_unique<Attachment>(std::move(communicator), comm, device);
+    return attachment->begin();
+  };
+  const Status made = make();
+  // All or none. Creation itself ends alike on all ranks unless a rank is late or NCCL fails, and then this
+  // meeting fails, too.
+  NL_TRY_ASSIGN(const auto codes, gather_values(*exchange, static_cast<int>(made.code()), deadline));
+  for (std::size_t rank = 0; rank < codes.size(); ++rank) {
+    if (codes[rank] == static_cast<int>(Code::ok)) continue;
+    if (!made.ok()) return Attached{nullptr, made.text()};
+    return Attached{nullptr, "rank " + std::to_string(rank) +
+                                 " could not attach: " + code_name(static_cast<Code>(codes[rank]))};
+  }
+  std::string words = in_words(attachment->communicator());
+  return Attached{std::move(attachment), std::move(words)};
+}
+
+}  // namespace nearlight::dropin

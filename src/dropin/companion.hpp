@@ -1,0 +1,57 @@
+// What stands beside an NCCL communicator and takes calls in its place.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/deadline.hpp"
+#include "base/status.hpp"
+#include "dropin/operation.hpp"
+
+struct ncclComm;
+
+namespace nearlight::dropin {
+
+class Companion {
+ public:
+  virtual ~Companion() = default;
+
+  virtual Verdict decide(const Operation& operation) const = 0;
+  // Enqueues an operation that decide() takes; may be captured. Ordered behind all that was enqueued before
+  // on any stream, as NCCL's operations of one communicator are. One thread at a time.
+  virtual Status run(const Operation& operation) = 0;
+  // What is enqueued on any of the streams from now on waits for what all of them have: what NCCL promises of
+  // a group whose operations of a communicator are on several streams.
+  virtual Status join(std::span<void* const> streams) = 0;
+  // Ok, or the first failure known by now. Any thread.
+  virtual Status status() const = 0;
+  // Ends every wait, now and later. Any thread.
+  virtual void abort() = 0;
+  // Waits until what was enqueued has ended.
+  virtual Status drain(Deadline deadline) = 0;
+  // NCCL's communicator is gone, or going: nothing of it may be touched any more.
+  virtual void communicator_is_gone() = 0;
+};
+
+// What a communicator was asked for, as far as it matters here. One rank's own: the ranks compare it.
+struct Wish {
+  // Why this rank wants no companion; null: it wants one. Static storage.
+  const char* refusal = nullptr;
+};
+
+// Null with the reason, or a companion: the same on all ranks.
+struct Attached {
+  std::unique_ptr<Companion> companion;
+  std::string reason;
+};
+
+// Makes the companion. Collective over the communicator, which must be idle; waits at most until the
+// deadline. A failure means that the ranks may not agree about it, so that the communicator must not be used.
+Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline deadline);
+
+// In front of an operation by NCCL on this stream, whichever its communicator: nothing of it may begin before
+// what a companion has enqueued there last has ended. Some nanoseconds where there is nothing. Any thread.
+Status before_nccl(void* stream);
+
+}  // namespace nearlight::dropin

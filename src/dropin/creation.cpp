@@ -1,0 +1,190 @@
+#include "dropin/creation.hpp"
+
+#include <chrono>
+#include <exception>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/variables.hpp"
+#include "dropin/ending.hpp"
+#include "dropin/group.hpp"
+#include "dropin/last_error.hpp"
+#include "dropin/real_nccl.hpp"
+#include "dropin/tally.hpp"
+
+namespace nearlight::dropin {
+
+namespace {
+
+// As long as nearlight's own creation may take. The ranks have just met inside NCCL.
+constexpr std::int64_t kAttach_ms = 60'000;
+// As many ranks as nearlight has.
+constexpr int kMostRanks = 8;
+
+Result<Attached> attach_guarded(ncclComm* comm, const Wish& wish) {
+  try {
+    return attach(comm, wish, Deadline::after_ms(kAttach_ms));
+  } catch (const std::exception& error) {
+    return failure(Code::system_error, "%s", error.what());
+  }
+}
+
+// Where nobody needs to be asked: the number of ranks is the same on all of them. Null otherwise.
+const char* decided_by_ranks(const RealNccl& nccl, ncclComm* comm) {
+  int nranks = 0;
+  if (nccl.ncclCommCount == nullptr || nccl.ncclCommCount(comm, &nranks) != ncclSuccess)
+    return "the communicator does not tell its ranks";
+  if (nranks == 1) return "one rank has nobody to talk to";
+  if (nranks > kMostRanks) return "nearlight has 8 ranks at most";
+  return nullptr;
+}
+
+// What has come of it: the entry's last step.
+void settle(Entry& entry, Result<Attached> outcome) {
+  State state = State::alone;
+  const std::lock_guard lock(entry.guard);
+  if (!outcome.ok()) {
+    state = State::broken;
+    entry.broken = outcome.status();
+    note("communicator", {false, for_ever(("broken: " + outcome.status().text()).c_str())});
+  } else if (outcome->companion == nullptr) {
+    const char* const reason = for_ever(outcome->reason.c_str());
+    entry.reason.store(reason, std::memory_order_relaxed);
+    note("communicator", {false, reason});
+  } else {
+    entry.companion = std::move(outcome->companion);
+    state = State::attached;
+    note("communicator", {true, for_ever(outcome->reason.c_str())});
+  }
+  entry.state.store(state, std::memory_order_release);  // pairs with the loads in intercept.cpp
+  entry.no_longer.notify_all();
+}
+
+// Attaches, and returns how it failed where it did.
+Status attach_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm, const Wish& wish) {
+  const char* const decided = decided_by_ranks(nccl, comm);
+  Result<Attached> outcome =
+      decided != nullptr ? Result<Attached>(Attached{nullptr, decided}) : attach_guarded(comm, wish);
+  Status status = outcome.status();
+  settle(entry, std::move(outcome));
+  return status;
+}
+
+// Until NCCL has made the communicator, for as long as the program has not ended it.
+ncclResult_t wait_for_nccl(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = nccl.ncclCommGetAsyncError(comm, &state);
+    if (asked != ncclSuccess) return asked;
+    if (state != ncclInProgress) return state;
+    std::unique_lock lock(entry.guard);
+    // How often a program may ask, too.
+    if (entry.no_longer.wait_for(lock, std::chrono::microseconds(200), [&] { return entry.cancelled; }))
+      return ncclInProgress;
+  }
+}
+
+void attach_behind(const RealNccl& nccl, ncclComm* comm, const Wish& wish) {
+  Entry& entry = add_entry(comm, "");
+  entry.state.store(State::attaching, std::memory_order_release);
+  const auto work = [&nccl, &entry, comm, wish] {
+    const ncclResult_t made = wait_for_nccl(nccl, entry, comm);
+    if (made == ncclSuccess) {
+      static_cast<void>(attach_entry(nccl, entry, comm, wish));  // the entry keeps the failure
+    } else {
+      settle(entry, Attached{nullptr, "NCCL did not make the communicator"});
+    }
+  };
+  try {
+    std::thread(work).detach();
+  } catch (const std::system_error& error) {
+    // The other ranks wait for this one, which does not come.
+    settle(entry, system_failure("starting a thread", error.code().value()));
+  }
+}
+
+// Every communicator at the same time: one waits for the others' ranks, which may be of this thread.
+ncclResult_t attach_here(const RealNccl& nccl, std::span<const NewCommunicator> made) {
+  std::vector<Status> outcomes(made.size());
+  std::vector<std::thread> threads;
+  const auto one = [&](std::size_t i) {
+    ncclComm* const comm = *made[i].place;
+    outcomes[i] = attach_entry(nccl, add_entry(comm, ""), comm, made[i].wish);
+  };
+  for (std::size_t i = 1; i < made.size(); ++i) {
+    try {
+      threads.emplace_back(one, i);
+    } catch (const std::system_error& error) {
+      outcomes[i] = system_failure("starting a thread", error.code().value());
+      settle(add_entry(*made[i].place, ""), outcomes[i]);
+    }
+  }
+  one(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& outcome : outcomes) {
+    if (outcome.ok()) continue;
+    // NCCL gives none of them when one has failed.
+    for (const NewCommunicator& communicator : made) {
+      static_cast<void>(abort_communicator(nccl, *communicator.place));
+      *communicator.place = nullptr;
+    }
+    return failed(outcome.with_context("making the companion of a communicator"));
+  }
+  return ncclSuccess;
+}
+
+}  // namespace
+
+Wish wish_of(const ncclConfig_t* config) {
+  Wish wish;
+  const auto wanted = variables::read(variables::kDropIn);
+  if (!wanted.ok()) {
+    log::warn(wanted.status().text());
+    wish.refusal = "NEARLIGHT_DROPIN has no value that it takes";
+    return wish;
+  }
+  if (!wanted.value()) wish.refusal = "NEARLIGHT_DROPIN is 0";
+  // The fields of 2.28; older programs give a shorter structure.
+  if (config == nullptr || config->size < sizeof(ncclConfig_t)) return wish;
+  if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT)
+    wish.refusal = "the communicator's configuration limits the CTAs (maxCTAs)";
+  if (config->CTAPolicy != NCCL_CONFIG_UNDEF_INT && config->CTAPolicy != NCCL_CTA_POLICY_DEFAULT)
+    wish.refusal = "the communicator's configuration wants few CTAs (CTAPolicy)";
+  return wish;
+}
+
+ncclResult_t after_creation(ncclResult_t result, std::span<const NewCommunicator> made) {
+  if (result != ncclSuccess && result != ncclInProgress) return forwarded(result);
+  if (in_group()) {
+    for (const NewCommunicator& communicator : made) keep_for_end(communicator);
+    return result;
+  }
+  return attach_now(result, made);
+}
+
+ncclResult_t attach_now(ncclResult_t result, std::span<const NewCommunicator> made) {
+  const RealNccl* const nccl = real_nccl();
+  std::vector<NewCommunicator> there;  // a split gives none to who has no colour
+  for (const NewCommunicator& communicator : made) {
+    if (communicator.place != nullptr && *communicator.place != nullptr) there.push_back(communicator);
+  }
+  if (there.empty() || nccl == nullptr || nccl->ncclCommGetAsyncError == nullptr) return result;
+  if (const std::string copies = report_copies(); !copies.empty())
+    note("process", {false, for_ever(copies.c_str())});
+  if (result == ncclSuccess) return attach_here(*nccl, there);
+  for (const NewCommunicator& communicator : there)
+    attach_behind(*nccl, *communicator.place, communicator.wish);
+  return result;
+}
+
+bool wait_until_attached(Entry& entry) {
+  std::unique_lock lock(entry.guard);
+  return entry.no_longer.wait_for(lock, std::chrono::milliseconds(2 * kAttach_ms),
+                                  [&] { return entry.state.load() != State::attaching; });
+}
+
+}  // namespace nearlight::dropin

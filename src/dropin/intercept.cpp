@@ -1,0 +1,74 @@
+#include "dropin/intercept.hpp"
+
+#include <exception>
+
+#include "dropin/group.hpp"
+#include "dropin/tally.hpp"
+
+namespace nearlight::dropin {
+
+namespace {
+
+// Under entry.busy.
+Verdict decide(Entry& entry, const Operation& operation) {
+  if (operation.count == 0) return {false, "no elements"};
+  if (size_of(static_cast<DataType>(operation.type)) == 0)
+    return {false, "a type that nearlight does not know"};
+  return entry.companion->decide(operation);
+}
+
+ncclResult_t not_ready() {
+  return failed(
+      failure(Code::invalid_argument,
+              "comm: the operation before is in progress (ncclCommGetAsyncError tells when it is not)"));
+}
+
+}  // namespace
+
+ncclResult_t take_or_count(const Operation& operation) {
+  Entry* const entry = find_entry(operation.comm);
+  Verdict verdict{false, "the communicator was not made through the drop-in"};
+  if (entry != nullptr) {
+    switch (entry->state.load(std::memory_order_acquire)) {
+      case State::attached: {
+        const std::lock_guard lock(entry->busy);
+        verdict = entry->companion != nullptr ? decide(*entry, operation)
+                                              : Verdict{false, "the communicator is being ended"};
+        break;
+      }
+      case State::alone:
+        verdict.reason = entry->reason.load(std::memory_order_relaxed);
+        break;
+      case State::attaching:
+        return not_ready();
+      case State::broken: {
+        const std::lock_guard lock(entry->guard);
+        return failed(entry->broken);
+      }
+    }
+  }
+  count(operation, verdict);
+  if (verdict.taken) {
+    if (!in_group()) return told(run(*entry, operation));
+    keep_for_end(*entry, operation);
+    return ncclSuccess;
+  }
+  if (in_group()) {
+    keep_for_end(operation);
+    return ncclNumResults;
+  }
+  const Status stopped = before_nccl(operation.stream);
+  return stopped.ok() ? ncclNumResults : failed(stopped);
+}
+
+Status run(Entry& entry, const Operation& operation) {
+  const std::lock_guard lock(entry.busy);
+  if (entry.companion == nullptr) return failure(Code::invalid_usage, "comm: it has been ended meanwhile");
+  try {
+    return entry.companion->run(operation);
+  } catch (const std::exception& error) {
+    return failure(Code::system_error, "%s", error.what());
+  }
+}
+
+}  // namespace nearlight::dropin

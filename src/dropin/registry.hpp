@@ -1,0 +1,57 @@
+// Which communicators there are, and what stands beside each.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "base/status.hpp"
+#include "dropin/companion.hpp"
+#include "dropin/nccl_header.hpp"
+
+namespace nearlight::dropin {
+
+enum class State : int {
+  attaching,  // of a non-blocking communicator: for the program it is in progress
+  attached,
+  alone,   // all calls are passed on
+  broken,  // the ranks may not agree about it: no call may be made
+};
+
+// Of one communicator. Entries are used again and never freed, so that a thread may look at one that another
+// thread has just taken out.
+struct Entry {
+  std::atomic<ncclComm*> comm{nullptr};
+  std::atomic<State> state{State::alone};
+  std::atomic<const char*> reason{""};  // alone: why; lives for ever
+
+  // Held by a call that uses the companion; nobody waits for other ranks under it.
+  std::mutex busy;
+  // Guards the rest. Taken after `busy` where both are.
+  std::mutex guard;
+  std::shared_ptr<Companion> companion;
+  Status broken;
+  bool cancelled = false;             // the thread that attaches should end
+  std::condition_variable no_longer;  // ... attaching
+
+  // The companion, if there is one now.
+  std::shared_ptr<Companion> held() {
+    const std::lock_guard lock(guard);
+    return companion;
+  }
+};
+
+// Null for a communicator that nobody has added. A few nanoseconds for the one that this thread asked for
+// last.
+Entry* find_entry(ncclComm* comm);
+
+// A new entry, alone with that reason.
+Entry& add_entry(ncclComm* comm, const char* reason);
+
+// Takes it out: from here on nobody finds it. Null where there is none. The caller gives it back with
+// reuse_entry once nothing of it is used any more.
+Entry* take_entry(ncclComm* comm);
+void reuse_entry(Entry& entry);
+
+}  // namespace nearlight::dropin

@@ -1,0 +1,110 @@
+// Companions for the stand-in for NCCL: they take small all-reduces of floats, and tell its log what they do.
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "dropin/companion.hpp"
+#include "dropin/real_nccl.hpp"
+#include "tests/dropin/fake_nccl.hpp"
+
+namespace nearlight::dropin {
+
+namespace {
+
+template <class F>
+F* fake(F*, const char* name) {
+  return reinterpret_cast<F*>(::dlsym(real_nccl()->library, name));
+}
+#define FAKE(name) fake(&::name, #name)
+
+std::mutex tails_mutex;
+std::set<void*> tails;
+
+void tell(const std::string& line) { FAKE(fakeNcclLog)(line.c_str()); }
+
+class FakeCompanion final : public Companion {
+ public:
+  FakeCompanion(ncclComm* comm, int rank) : comm_(comm), rank_(rank) {
+    taken_ = FAKE(fakeNcclTaken);
+    failure_ = FAKE(fakeNcclCompanionFailure);
+  }
+  ~FakeCompanion() override { tell("free" + rank()); }
+
+  Verdict decide(const Operation& operation) const override {
+    if (operation.function != Function::all_reduce) return {false, "nearlight does not take this function"};
+    if (operation.op >= ncclNumOps) return {false, "an operator that the program has made"};
+    if (operation.type != ncclFloat32) return {false, "the test takes floats alone"};
+    if (operation.bytes() > 64 << 10) return {false, "the test takes no large messages"};
+    return {true, "small floats"};
+  }
+  Status run(const Operation& operation) override {
+    NL_TRY(status());
+    taken_(operation.send, operation.recv, operation.count, static_cast<ncclDataType_t>(operation.type),
+           static_cast<ncclRedOp_t>(operation.op), comm_, operation.stream);
+    const std::lock_guard lock(tails_mutex);
+    tails.insert(operation.stream);
+    return {};
+  }
+  Status join(std::span<void* const> streams) override {
+    std::string line = "join" + rank();
+    for (const void* stream : streams)
+      line += " s" + std::to_string(reinterpret_cast<std::uintptr_t>(stream));
+    tell(line);
+    return {};
+  }
+  Status status() const override {
+    const int code = failure_();
+    return code == 0 ? Status() : failure(static_cast<Code>(code), "the test let the companion fail");
+  }
+  void abort() override { tell("stop" + rank()); }
+  Status drain(Deadline) override {
+    tell("drain" + rank());
+    return {};
+  }
+  void communicator_is_gone() override { tell("gone" + rank()); }
+
+ private:
+  std::string rank() const { return " r" + std::to_string(rank_); }
+
+  ncclComm* comm_;
+  int rank_;
+  decltype(&::fakeNcclTaken) taken_;
+  decltype(&::fakeNcclCompanionFailure) failure_;
+};
+
+}  // namespace
+
+// FAKE_ATTACH: "refused" by all alike, "broken" where the ranks do not meet, "slow".
+Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline) {
+  const char* const how = std::getenv("FAKE_ATTACH");
+  std::uint64_t refusals[8] = {};
+  const auto mine = reinterpret_cast<std::uint64_t>(wish.refusal);
+  if (FAKE(fakeNcclMeet)(comm, mine, refusals) == 0) return failure(Code::timeout, "the ranks did not come");
+  for (const std::uint64_t refusal : refusals) {
+    if (refusal != 0) return Attached{nullptr, reinterpret_cast<const char*>(refusal)};
+  }
+  if (how != nullptr && std::strcmp(how, "refused") == 0)
+    return Attached{nullptr, "peer access is not supported between devices 0 and 1"};
+  if (how != nullptr && std::strcmp(how, "broken") == 0)
+    return failure(Code::timeout, "rank 1 did not come in time");
+  if (how != nullptr && std::strcmp(how, "slow") == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const int rank = FAKE(fakeNcclRank)(comm);
+  return Attached{std::make_unique<FakeCompanion>(comm, rank), "attached by the test"};
+}
+
+Status before_nccl(void* stream) {
+  const std::lock_guard lock(tails_mutex);
+  if (tails.erase(stream) != 0)
+    tell("full stop s" + std::to_string(reinterpret_cast<std::uintptr_t>(stream)));
+  return {};
+}
+
+}  // namespace nearlight::dropin

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions run by several processes, one a rank, with a limit of time for all of them."""
+
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import traceback
+
+# Whatever a test does, it ends.
+LIMIT_S = 90
+
+
+def _child(function, rank, nranks, folder, pipe, arguments):
+    try:
+        pipe.send(("returned", function(rank, nranks, folder, *arguments)))
+        code = 0
+    except BaseException:  # told by the parent
+        pipe.send(("raised", traceback.format_exc()))
+        code = 1
+    pipe.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run(function, nranks, *arguments, dying=(), limit_s=LIMIT_S):
+    """What function(rank, nranks, folder, *arguments) returns on each rank, a process each; AssertionError with the
+    text of whatever raises. `dying`: the ranks that end without returning; theirs is None."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = []
+        for rank in range(nranks):
+            mine, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_child, args=(function, rank, nranks, folder, theirs, arguments))
+            process.start()
+            theirs.close()
+            ranks.append((process, mine))
+        results, faults, end = [None] * nranks, [], time.monotonic() + limit_s
+        for rank, (process, pipe) in enumerate(ranks):
+            try:
+                if not pipe.poll(max(0.0, end - time.monotonic())):
+                    faults.append(f"rank {rank} did not end within {limit_s} s")
+                    continue
+                kind, value = pipe.recv()
+                if kind == "raised":
+                    faults.append(f"rank {rank}:\n{value}")
+                results[rank] = value
+            except EOFError:
+                if rank not in dying:
+                    faults.append(f"rank {rank} ended without a result")
+        for process, pipe in ranks:
+            process.join(1)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            pipe.close()
+    if faults:
+        raise AssertionError("\n".join(faults))
+    return results
