@@ -17,7 +17,7 @@ namespace {
 using bench::BenchOptions;
 
 constexpr std::string_view kCommands[] = {"sol",  "bench", "compare", "report", "info",
-                                          "demo", "tune",  "dump",    "trace"};
+                                          "demo", "tune",  "dump",    "trace",  "run"};
 
 // An option whose text is turned into a value by `parse`, a function that returns a Result, an optional or a
 // plain value.
@@ -308,6 +308,33 @@ void describe_trace(CLI::App& app, TraceOptions& options) {
       "traced.");
 }
 
+void describe_run(CLI::App& app, RunOptions& options) {
+  app.add_flag("--stats", options.stats,
+               "print at the end, on stderr, what was taken, what was passed on to NCCL, and why");
+  app.add_option("--nccl", options.nccl,
+                 "the libnccl.so.2 to stand in front of [the one that CMD would load]")
+      ->type_name("PATH");
+  app.add_flag("!--no-audit", options.audit,
+               "only LD_PRELOAD: for programs that are linked to NCCL, where LD_AUDIT is in the way");
+  app.footer(
+      "nearlight run [OPTIONS] -- CMD [ARGUMENTS]\n"
+      "\n"
+      "Runs CMD, which knows nothing of nearlight, with the drop-in for NCCL in front of the NCCL that it "
+      "has: AllReduce\n"
+      "goes by nearlight where that is faster, all else to NCCL. For programs that are linked to NCCL by "
+      "LD_PRELOAD, for\n"
+      "those that open it themselves by LD_AUDIT, both inherited by what CMD starts. All ranks must be "
+      "started "
+      "like this.\n"
+      "docs/guide/drop-in.md tells more.\n"
+      "\n"
+      "Examples:\n"
+      "  nearlight run -- python serve.py\n"
+      "  nearlight run --stats -- torchrun --nproc-per-node 2 train.py\n"
+      "\n"
+      "Exit status: CMD's; 2 bad arguments, 3 this build has no drop-in.");
+}
+
 }  // namespace
 
 Result<Invocation> parse_command_line(const std::vector<std::string>& arguments) {
@@ -320,7 +347,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
       std::find(std::begin(kCommands), std::end(kCommands), arguments[0]) == std::end(kCommands)) {
     return failure(Code::invalid_argument,
                    "there is no command '%s'; known are sol, bench, compare, report, info, demo, tune, "
-                   "dump and trace",
+                   "dump, trace and run",
                    arguments[0].c_str());
   }
 
@@ -334,6 +361,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   tune::TuneOptions tune_options;
   DumpOptions dump_options;
   TraceOptions trace_options;
+  RunOptions run_options;
   app.require_subcommand(1);
   app.set_version_flag("--version",
                        std::string("nearlight ") + build_info::version + " (" + build_info::commit + ")");
@@ -351,6 +379,7 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   CLI::App* dump = app.add_subcommand("dump", "what the ranks of a running process do and wait for");
   CLI::App* trace =
       app.add_subcommand("trace", "run a program and write down when its ranks sent and waited");
+  CLI::App* run = app.add_subcommand("run", "run a program that uses NCCL with nearlight in front of it");
   app.footer(
       "Examples:\n"
       "  nearlight demo\n"
@@ -366,12 +395,14 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
   describe_tune(*tune, tune_options);
   describe_dump(*dump, dump_options);
   describe_trace(*trace, trace_options);
+  describe_run(*run, run_options);
 
-  // What follows is the traced program's own.
+  // What follows is the other program's own.
   auto own_end = arguments.end();
-  if (!arguments.empty() && arguments[0] == "trace") {
+  if (!arguments.empty() && (arguments[0] == "trace" || arguments[0] == "run")) {
     own_end = std::find(arguments.begin(), arguments.end(), "--");
-    if (own_end != arguments.end()) trace_options.command.assign(own_end + 1, arguments.end());
+    auto& command = arguments[0] == "trace" ? trace_options.command : run_options.command;
+    if (own_end != arguments.end()) command.assign(own_end + 1, arguments.end());
   }
   try {
     app.parse(std::vector<std::string>(std::make_reverse_iterator(own_end), arguments.rend()));
@@ -392,6 +423,11 @@ Result<Invocation> parse_command_line(const std::vector<std::string>& arguments)
     if (trace_options.command.empty())
       return failure(Code::invalid_argument, "trace needs a command: nearlight trace -- CMD [ARGUMENTS]");
     return Invocation(trace_options);
+  }
+  if (run->parsed()) {
+    if (run_options.command.empty())
+      return failure(Code::invalid_argument, "run needs a command: nearlight run -- CMD [ARGUMENTS]");
+    return Invocation(run_options);
   }
   if (demo->parsed()) {
     demo_options.arguments = arguments;

@@ -12,6 +12,7 @@
 #include "cli/dump_command.hpp"
 #include "cli/info_command.hpp"
 #include "cli/report/report.hpp"
+#include "cli/run_command.hpp"
 #include "cli/trace_command.hpp"
 #include "cli/tune/tune_command.hpp"
 
@@ -28,7 +29,7 @@ struct SolArguments {
 
 using Invocation =
     std::variant<PrintText, SolArguments, bench::BenchOptions, CompareOptions, report::ReportOptions,
-                 InfoOptions, DemoOptions, tune::TuneOptions, DumpOptions, TraceOptions>;
+                 InfoOptions, DemoOptions, tune::TuneOptions, DumpOptions, TraceOptions, RunOptions>;
 
 // `arguments`: those after the program's name. Errors are Code::invalid_argument and name the flag.
 Result<Invocation> parse_command_line(const std::vector<std::string>& arguments);

@@ -26,6 +26,7 @@ struct Run {
   int operator()(const InfoOptions& options) const { return info_command(options); }
   int operator()(const DemoOptions& options) const { return demo_command(options); }
   int operator()(const TraceOptions& options) const { return trace_command(options); }
+  int operator()(const RunOptions& options) const { return run_command(options); }
   int operator()(const DumpOptions& options) const { return dump_command(options); }
   int operator()(const bench::BenchOptions& options) const { return bench::bench_command(options); }
   int operator()(const tune::TuneOptions& options) const { return tune::tune_command(options); }

@@ -1,18 +1,14 @@
 #include "cli/trace_command.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/variables.hpp"
 #include "cli/append.hpp"
+#include "cli/child_program.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/text_file.hpp"
 
@@ -21,48 +17,6 @@ namespace nearlight::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A folder that goes with its object.
-class Folder {
- public:
-  static Result<Folder> make() {
-    std::error_code error;
-    std::string path = (fs::temp_directory_path(error) / "nearlight-trace-XXXXXX").string();
-    if (error || ::mkdtemp(path.data()) == nullptr) return system_failure("mkdtemp " + path, errno);
-    return Folder(path);
-  }
-  explicit Folder(std::string path) : path_(std::move(path)) {}
-  Folder(Folder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
-  ~Folder() {
-    std::error_code ignored;  // it lies where such files are cleaned up
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-// Its exit status as a shell has it.
-Result<int> run(const std::vector<std::string>& command, const std::string& folder) {
-  std::vector<std::string> words = command;
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  const pid_t child = ::fork();
-  if (child < 0) return system_failure("fork", errno);
-  if (child == 0) {
-    ::setenv(variables::kTrace.name, folder.c_str(), 1);
-    ::execvp(arguments[0], arguments.data());
-    std::fprintf(stderr, "nearlight: %s: cannot be run\n", arguments[0]);
-    ::_exit(127);
-  }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) return system_failure("waitpid", errno);
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 trace::RankTrace rank_trace_of(const nlohmann::json& raw) {
   trace::RankTrace trace;
@@ -129,9 +83,9 @@ std::string waits_table(const std::vector<trace::Waits>& rows) {
 }
 
 int trace_command(const TraceOptions& options) {
-  const auto folder = Folder::make();
+  const auto folder = ChildFolder::make();
   if (!folder.ok()) return tell(folder.status());
-  const auto code = run(options.command, folder.value().path());
+  const auto code = run_child(options.command, {{variables::kTrace.name, folder.value().path()}});
   if (!code.ok()) return tell(code.status());
   auto traces = read_traces(folder.value().path());
   if (!traces.ok()) return tell(traces.status());

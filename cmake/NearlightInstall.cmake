@@ -7,6 +7,10 @@ include(CMakePackageConfigHelpers)
 set(nearlight_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/nearlight")
 
 install(TARGETS nearlight_shared EXPORT nearlight-targets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+if(TARGET nearlight_nccl)
+  # To be preloaded by its path; nobody links to it.
+  install(TARGETS nearlight_nccl nearlight_nccl_audit LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 if(NEARLIGHT_PROGRAM)
   install(TARGETS nearlight_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()

@@ -10,8 +10,15 @@ using namespace nearlight::dropin;  // NOLINT: the entry points below are NCCL's
 
 namespace {
 
-ncclResult_t made(ncclResult_t result, ncclComm_t* place, const ncclConfig_t* config) {
+// `call` makes the communicator.
+template <class Call>
+ncclResult_t made(Call call, ncclComm_t* place, const ncclConfig_t* config) {
+  if (InsideNccl::now()) return call();
   const NewCommunicator one[] = {{place, wish_of(config)}};
+  const ncclResult_t result = [&call] {
+    const InsideNccl inside;
+    return call();
+  }();
   return after_creation(result, one);
 }
 
@@ -24,27 +31,32 @@ ncclResult_t made(ncclResult_t result, ncclComm_t* place, const ncclConfig_t* co
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
   NL_REAL(ncclCommInitRank);
-  return made(nccl->ncclCommInitRank(comm, nranks, commId, rank), comm, nullptr);
+  return made([&] { return nccl->ncclCommInitRank(comm, nranks, commId, rank); }, comm, nullptr);
 }
 NL_SECOND_NAME(ncclCommInitRank);
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
                                     ncclConfig_t* config) {
   NL_REAL(ncclCommInitRankConfig);
-  return made(nccl->ncclCommInitRankConfig(comm, nranks, commId, rank, config), comm, config);
+  return made([&] { return nccl->ncclCommInitRankConfig(comm, nranks, commId, rank, config); }, comm, config);
 }
 NL_SECOND_NAME(ncclCommInitRankConfig);
 
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
                                       ncclUniqueId* commIds, ncclConfig_t* config) {
   NL_REAL(ncclCommInitRankScalable);
-  return made(nccl->ncclCommInitRankScalable(newcomm, nranks, myrank, nId, commIds, config), newcomm, config);
+  return made([&] { return nccl->ncclCommInitRankScalable(newcomm, nranks, myrank, nId, commIds, config); },
+              newcomm, config);
 }
 NL_SECOND_NAME(ncclCommInitRankScalable);
 
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
   NL_REAL(ncclCommInitAll);
-  const ncclResult_t result = nccl->ncclCommInitAll(comm, ndev, devlist);
+  if (InsideNccl::now()) return nccl->ncclCommInitAll(comm, ndev, devlist);
+  const ncclResult_t result = [&] {
+    const InsideNccl inside;
+    return nccl->ncclCommInitAll(comm, ndev, devlist);
+  }();
   std::vector<NewCommunicator> all;
   for (int i = 0; result == ncclSuccess && i < ndev; ++i) all.push_back({comm + i, wish_of(nullptr)});
   return after_creation(result, all);
@@ -53,7 +65,7 @@ NL_SECOND_NAME(ncclCommInitAll);
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
   NL_REAL(ncclCommSplit);
-  return made(nccl->ncclCommSplit(comm, color, key, newcomm, config), newcomm, config);
+  return made([&] { return nccl->ncclCommSplit(comm, color, key, newcomm, config); }, newcomm, config);
 }
 NL_SECOND_NAME(ncclCommSplit);
 
@@ -63,8 +75,11 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
   // What waits for the ranks that are left out must end, as NCCL ends its own.
   if ((shrinkFlags & NCCL_SHRINK_ABORT) != 0)
     stop_companion(comm, "the communicator was shrunk, and its operations ended");
-  return made(nccl->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags),
-              newcomm, config);
+  return made(
+      [&] {
+        return nccl->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+      },
+      newcomm, config);
 }
 NL_SECOND_NAME(ncclCommShrink);
 

@@ -18,8 +18,11 @@ ncclResult_t intercept(const char* name, Function RealNccl::*function, const Ope
                        Forward forward) {
   const RealNccl* const nccl = real_nccl();
   if (nccl == nullptr || nccl->*function == nullptr) return missing(name);
-  const ncclResult_t taken = take_or_count(operation);
-  if (taken != ncclNumResults) return taken;
+  if (!InsideNccl::now()) {
+    const ncclResult_t taken = take_or_count(operation);
+    if (taken != ncclNumResults) return taken;
+  }
+  const InsideNccl inside;
   return forwarded(forward(nccl->*function));
 }
 

@@ -108,6 +108,11 @@ const RealNccl* real_nccl() {
   return found_nccl.load(std::memory_order_acquire);
 }
 
+int& InsideNccl::depth() {
+  static constinit thread_local int of_thread = 0;
+  return of_thread;
+}
+
 const char* text_without_nccl() { return find_once().status.text().c_str(); }
 
 std::string report_copies() {

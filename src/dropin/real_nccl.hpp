@@ -29,6 +29,19 @@ struct RealNccl {
 const RealNccl* real_nccl();
 const char* text_without_nccl();
 
+// This thread is inside NCCL. What NCCL calls there by the name of its own function comes to the drop-in, as
+// the loader binds it, and is passed on as it is.
+class InsideNccl {
+ public:
+  InsideNccl() { ++depth(); }
+  InsideNccl(const InsideNccl&) = delete;
+  ~InsideNccl() { --depth(); }
+  static bool now() { return depth() != 0; }
+
+ private:
+  static int& depth();
+};
+
 // Tells on stderr, once, when the process has several copies: which they are, and which one has the calls.
 // Returns that text, or "" where there is one copy.
 std::string report_copies();

@@ -13,6 +13,7 @@
 #include "base/types.hpp"
 #include "route/route.hpp"
 #include "runtime/collective.hpp"
+#include "runtime/health.hpp"
 
 namespace nearlight::runtime {
 
@@ -52,12 +53,16 @@ class CallLog {
  public:
   static constexpr std::size_t kLast = 64;
 
+  // Where the number of the call, and whether it is still on, are put for the other ranks as well.
+  void mirror(std::uint64_t* word) { mirror_ = word; }
+
   // A call begins; nothing is known of its arguments yet but these.
   void begin(Collective collective, std::size_t count, DataType type, ReduceOp op) {
     ++number_;
     bytes_ = count * size_of(type);
     now_ = {number_, collective, count, type, op, {}, {}, false, CallState::running};
     write();
+    show(true);
   }
   // It will take this route; before it waits.
   void take(route::Algorithm algorithm, route::Protocol protocol) {
@@ -83,6 +88,7 @@ class CallLog {
       }
     }
     write();
+    show(false);
     return outcome;
   }
 
@@ -134,6 +140,13 @@ class CallLog {
     entry.number.store(now_.number, std::memory_order_release);
   }
 
+  void show(bool running) const {
+    if (mirror_ == nullptr) return;
+    std::atomic_ref(*mirror_).store(HealthBoard::call_of(number_, now_.collective, running),
+                                    std::memory_order_relaxed);
+  }
+
+  std::uint64_t* mirror_ = nullptr;
   // The caller's thread alone.
   std::uint64_t number_ = 0, bytes_ = 0;
   CallEntry now_;

@@ -40,7 +40,10 @@ CudaCommunicator::~CudaCommunicator() {
   if (ledger_ != nullptr) ledger_->leave(rank_);
   // Ends what is still running and marks the state words, so that a graph replayed later does nothing. A
   // failure to do so means that the device is unusable; there is nobody left to tell.
-  if (staged_ != nullptr) staged_->stop();
+  if (staged_ != nullptr) {
+    health_.set(Health::left);
+    staged_->stop();
+  }
   if (control_ != nullptr && heap_ != nullptr) {
     const bool at_rest = control_->close(regions_).ok();
     if (at_rest && tracer_) write_trace();
@@ -401,16 +404,23 @@ std::optional<Fault> CudaCommunicator::fault() const {
     if (control_->has_fault()) record = *control_->record();
   });
   if (!record) {
-    if (reason.status.ok()) return staged_ != nullptr ? staged_->fault() : std::nullopt;
+    if (reason.status.ok()) {
+      auto of_cpu = staged_ != nullptr ? staged_->fault() : std::nullopt;
+      if (of_cpu) health_.fail(of_cpu->status.code(), of_cpu->peer);
+      return of_cpu;
+    }
     Fault fault;
     fault.status = reason.status;
     fault.rank = rank_;
     fault.peer = reason.peer;
+    health_.fail(fault.status.code(), fault.peer);
     return fault;
   }
   Fault fault = describe(*record, reason.status, timeout_);
   // A wait that was ended because a peer is gone may have been for another one.
   if (fault.status.code() == Code::remote_error) fault.peer = reason.peer;
+  health_.fail(fault.status.code(), fault.peer);
+  fault.status = with_health(std::move(fault.status), fault.peer, health_);
   // The service's thread may take its time, this one may not.
   if (fault.status.code() == Code::timeout && dump_service_ == nullptr) tell_once();
   return fault;
@@ -433,10 +443,10 @@ std::string CudaCommunicator::dump() const {
         Code::invalid_usage,
         "on a GPU it is when NEARLIGHT_DUMP or NEARLIGHT_DUMP_DIR is set as the communicator is made");
   };
-  return dump_text(
-      {rank_, nranks(), backend(), memory(), timeout_, status(), record, control_->states(), regions_,
-       heap_->view().base + heap_offset_, heap_->view().stride, layout_.region_bytes(), layout_, fetch},
-      calls_);
+  return dump_text({rank_, nranks(), backend(), memory(), timeout_, status(), record, control_->states(),
+                    regions_, heap_->view().base + heap_offset_, heap_->view().stride, layout_.region_bytes(),
+                    layout_, &health_, fetch},
+                   calls_);
 }
 
 void CudaCommunicator::abort() { stop(failure(Code::aborted, "rank %d was told to stop", rank_), -1); }

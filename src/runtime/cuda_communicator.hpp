@@ -162,6 +162,7 @@ class CudaCommunicator final : public Communicator {
   StreamOrder stream_order_;            // check mode
   std::shared_ptr<CallLedger> ledger_;  // check mode, all ranks in this process
   std::uint64_t compared_ = 0;          // calls
+  HealthBoard health_;                  // in the CPU's memory, where there is some; else nobody's is known
   route::Table table_;
   probe::LineReport lines_;  // the same on all ranks
   bool adds_lines_ = false;  // likewise: all GPUs have the instruction

@@ -172,6 +172,10 @@ std::string dump_text(const DumpSource& source, const CallLog& calls) {
       static_cast<int>(::getpid()), source.backend, source.memory,
       static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(source.timeout).count()));
   text += "status: " + source.status.to_string() + "\n";
+  for (int peer = 0; peer < source.nranks; ++peer) {
+    if (const std::string words = source.health->of(peer); !words.empty())
+      add(text, "rank %d %s\n", peer, words.c_str());
+  }
   add_counters(text, calls.counters());
   if (source.record) add_fault(text, *source.record);
   if (const Status read = add_memory(text, source); !read.ok()) {

@@ -19,7 +19,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 REFERENCE = os.path.join(ROOT, "docs", "reference")
 HELP = ["--help", "sol --help", "bench --help", "compare --help", "report --help", "info --help", "demo --help",
-        "tune --help", "dump --help", "trace --help"]
+        "tune --help", "dump --help", "trace --help", "run --help"]
 
 
 def read(*parts):

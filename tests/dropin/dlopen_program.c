@@ -1,5 +1,5 @@
 /* A program that opens NCCL itself: dlopen_program LIBRARY [OTHER...]. Makes two communicators of one process
- * with the last one's functions, and adds 1 and 2. */
+ * with the last one's functions, and adds 1 and 2. Or opens a library that does so (linked_module.c). */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +26,9 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
+  int (*use_nccl)(void);
+  *(void**)&use_nccl = dlsym(library, "use_nccl");
+  if (use_nccl != NULL) return use_nccl();
   InitAll init_all;
   AllReduce all_reduce;
   Destroy destroy;

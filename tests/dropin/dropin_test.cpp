@@ -14,14 +14,19 @@
 namespace nearlight::test {
 namespace {
 
+const std::string kDropIn = DROP_IN;
+const std::string kProgram = PROGRAM;
+const std::string kFirst = FIRST_NCCL;
+const std::string kPreload = "LD_PRELOAD=" + kDropIn;
+
 struct Ended {
   int code;
   std::string output;
 };
 
 Ended run_case(const std::string& name, std::vector<std::string> environment = {}) {
-  environment.push_back("LD_PRELOAD=" DROP_IN);
-  Spawned program({PROGRAM, name}, environment);
+  environment.push_back(kPreload);
+  Spawned program({kProgram, name}, environment);
   const int code = program.wait(std::chrono::seconds(60));
   return {code, program.output()};
 }
@@ -108,7 +113,7 @@ TEST(DropIn, CountsByFunctionSizeAndReason) {
   const auto tallies = folder.read();
   ASSERT_EQ(tallies.size(), 1U);
   EXPECT_EQ(tallies[0].program, "nearlight_dropin_program");
-  EXPECT_NE(tallies[0].nccl.find(FIRST_NCCL), std::string::npos) << tallies[0].nccl;
+  EXPECT_NE(tallies[0].nccl.find(kFirst), std::string::npos) << tallies[0].nccl;
   EXPECT_EQ(count_of(tallies, "AllReduce", "to 128 KiB", false, "the test takes no large messages"), 2U);
   EXPECT_EQ(count_of(tallies, "AllReduce", "0", false, "no elements"), 2U);
   EXPECT_EQ(count_of(tallies, "AllReduce", "to 1 KiB", false, "an operator that the program has made"), 2U);
@@ -144,7 +149,7 @@ TEST(DropIn, ThreadsCountEveryCall) {
 // What an intercepted call costs on top of the stand-in, which does nothing. The limit is for a machine that
 // is busy with other things; the figure is what counts.
 TEST(DropIn, CostOfACallThatIsPassedOn) {
-  Spawned direct({PROGRAM, "cost"}, {});
+  Spawned direct({kProgram, "cost"}, {});
   ASSERT_EQ(direct.wait(), 0) << direct.output();
   const Ended through = run_case("cost");
   ASSERT_EQ(through.code, 0) << through.output;

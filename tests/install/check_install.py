@@ -57,6 +57,12 @@ def tree(build, prefix):
     expect(sorted(headers) == ["nearlight.h", "nearlight.hpp", "version.h"], "no other header: %s" % headers)
     out = run([os.path.join(prefix, "bin", "nearlight"), "--version"])
     expect(out.startswith("nearlight "), "the installed program runs: %s" % out)
+    if os.path.exists(os.path.join(build, "cli", "libnearlight_nccl.so")):
+        for name in ("libnearlight_nccl.so", "libnearlight_nccl_audit.so"):
+            expect(os.path.isfile(os.path.join(lib, name)), name)
+        out = run([os.path.join(prefix, "bin", "nearlight"), "run", "--", "sh", "-c", "echo $LD_PRELOAD"])
+        expect(os.path.realpath(out.strip()) == os.path.realpath(os.path.join(lib, "libnearlight_nccl.so")),
+               "the installed program finds the drop-in: %s" % out)
     print("installed into %s" % prefix)
 
 
