@@ -29,6 +29,9 @@ OPS: dict[str, ReduceOp] = {"sum": ReduceOp.sum, "prod": ReduceOp.prod, "product
 DIST_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "product": dist.ReduceOp.PRODUCT,
                             "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "avg": dist.ReduceOp.AVG}
 
+# Collectives whose count is of one rank's part: AllGather's of its input, ReduceScatter's and AllToAll's of the output.
+PER_RANK = (Collective.all_gather, Collective.reduce_scatter, Collective.all_to_all)
+
 # Plain numbers for the calls: enumerators take their time.
 _DTYPE_NUMBERS = {dtype: int(number) for dtype, number in DTYPES.items()}
 _OP_NUMBERS = {name: int(number) for name, number in OPS.items()}
@@ -98,7 +101,7 @@ class Group:
             return Explanation(False, f"nearlight has no type {dtype}")
         if op not in OPS:
             return Explanation(False, f"nearlight has no operator {op}")
-        size = count * dtype.itemsize
+        size = count * dtype.itemsize * (self.comm.nranks if collective in PER_RANK else 1)
         if size < self.limits.min_bytes:
             return Explanation(False, f"fewer than min_bytes ({self.limits.min_bytes}) bytes")
         if self.limits.max_bytes is not None and size > self.limits.max_bytes:
@@ -109,19 +112,22 @@ class Group:
             return Explanation(False, f"the route hands it to NCCL: {route.reason}")
         return Explanation(True, route.reason, route.algorithm, route.protocol, route.grid, route.threads)
 
-    def take(self, tensor: torch.Tensor, op: str, collective: Collective = Collective.all_reduce) -> bool:
-        """Whether this call is nearlight's, counted; InvalidArgument for a tensor of another GPU than the group's."""
+    def take(self, tensor: torch.Tensor, op: str, collective: Collective = Collective.all_reduce, count: int = -1) -> bool:
+        """Whether this call is nearlight's, counted; InvalidArgument for a tensor of another GPU than the group's.
+        `count`: as in the call, where it is not the tensor's."""
+        if count < 0:
+            count = tensor.numel()
         if self.on_gpu and tensor.is_cuda and tensor.get_device() != self.device.index:
             raise InvalidArgument(f"tensor is on {tensor.device}, the group was enabled for {self.device}")
         # What is known is of a strided tensor on the group's kind of device.
-        made = self._known.get((collective.value, tensor.dtype, tensor.numel(), op))
+        made = self._known.get((collective.value, tensor.dtype, count, op))
         if made is None or tensor.layout is not torch.strided or not (tensor.is_cuda if self.on_gpu else tensor.is_cpu):
             if tensor.layout != torch.strided:
                 made = Explanation(False, f"the tensor's layout is {tensor.layout}")
             else:
-                made = self.explain(tensor.dtype, tensor.numel(), op, tensor.device.type, collective)
+                made = self.explain(tensor.dtype, count, op, tensor.device.type, collective)
                 if tensor.device.type == self.device.type:
-                    self._known[(collective.value, tensor.dtype, tensor.numel(), op)] = made
+                    self._known[(collective.value, tensor.dtype, count, op)] = made
         if made.taken:
             self.taken += 1
         else:
@@ -146,6 +152,19 @@ class Group:
             return
         check(_library.lib().nearlightAllReduce(send.data_ptr(), recv.data_ptr(), count, _DTYPE_NUMBERS[send.dtype], _OP_NUMBERS[op],
                                                 self.comm.handle, self._stream()))
+
+    def call(self, collective: Collective, send: torch.Tensor, recv: torch.Tensor, count: int, op: str, root: int) -> None:
+        """The other collectives, of contiguous tensors; `count` is as in the C API. On the current stream."""
+        library, handle = _library.lib(), self.comm.handle
+        words: list[int] = [send.data_ptr(), recv.data_ptr(), count, _DTYPE_NUMBERS[send.dtype]]
+        function, rest = {
+            Collective.all_gather: (library.nearlightAllGather, []),
+            Collective.reduce_scatter: (library.nearlightReduceScatter, [_OP_NUMBERS[op]]),
+            Collective.broadcast: (library.nearlightBroadcast, [root]),
+            Collective.reduce: (library.nearlightReduce, [_OP_NUMBERS[op], root]),
+            Collective.all_to_all: (library.nearlightAllToAll, []),
+        }[collective]
+        check(function(*words, *rest, handle, self._stream()))
 
     def _stream(self) -> int | None:
         """The current stream, behind what this communicator has on another one."""

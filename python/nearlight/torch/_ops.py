@@ -96,8 +96,9 @@ def _fake_nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def _register(name: str, arguments: str, result: str, kernel: Any, fake: Any, *, in_place: bool) -> None:
-    _library.define(f"{name}({arguments}, str op='sum', str group='') -> {result}", tags=_TAGS)
+def define(name: str, arguments: str, result: str, kernel: Any, fake: Any, *, in_place: bool) -> None:
+    """torch.ops.nearlight.NAME, whose last argument is the group."""
+    _library.define(f"{name}({arguments}, str group='') -> {result}", tags=_TAGS)
     for key in ("CPU", "CUDA"):
         _library.impl(name, kernel, key)
     if in_place:
@@ -106,10 +107,10 @@ def _register(name: str, arguments: str, result: str, kernel: Any, fake: Any, *,
     torch.library.register_fake(f"nearlight::{name}", fake, lib=_library)
 
 
-# Further collectives come as further lines. Name, arguments, result, kernel, fake kernel.
-_register("all_reduce", "Tensor tensor", "Tensor", all_reduce, _fake_all_reduce, in_place=False)
-_register("all_reduce_", "Tensor(a!) tensor", "()", all_reduce_, _fake_nothing, in_place=True)
-_register("all_reduce_out", "Tensor tensor, Tensor(a!) out", "()", all_reduce_out, _fake_nothing, in_place=True)
+# Name, arguments, result, kernel, fake kernel. The other collectives: _collectives.py.
+define("all_reduce", "Tensor tensor, str op='sum'", "Tensor", all_reduce, _fake_all_reduce, in_place=False)
+define("all_reduce_", "Tensor(a!) tensor, str op='sum'", "()", all_reduce_, _fake_nothing, in_place=True)
+define("all_reduce_out", "Tensor tensor, Tensor(a!) out, str op='sum'", "()", all_reduce_out, _fake_nothing, in_place=True)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -123,7 +124,11 @@ def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     return torch.ops.nearlight.all_reduce(gradient, ctx.op, ctx.group), None, None
 
 
-torch.library.register_autograd("nearlight::all_reduce", _backward, setup_context=_keep, lib=_library)
+def derive(name: str, backward: Any, setup: Any) -> None:
+    torch.library.register_autograd(f"nearlight::{name}", backward, setup_context=setup, lib=_library)
+
+
+derive("all_reduce", _backward, _keep)
 
 
 # ---- eager calls --------------------------------------------------------------------------------------
