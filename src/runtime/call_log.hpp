@@ -13,13 +13,14 @@
 #include "base/types.hpp"
 #include "route/route.hpp"
 #include "runtime/collective.hpp"
+#include "runtime/health.hpp"
 
 namespace nearlight::runtime {
 
 // Operations are calls that went through: on a CPU they are done, on a GPU enqueued or captured.
 struct Counters {
-  std::uint64_t all_reduces = 0, barriers = 0;
-  std::uint64_t bytes = 0;     // of their inputs
+  std::array<std::uint64_t, kCollectiveNumbers> operations{};  // by Collective
+  std::uint64_t bytes = 0;                                     // of their inputs
   std::uint64_t captured = 0;  // how many of the operations went into a CUDA graph; replays are not seen
   std::uint64_t failures = 0;  // calls that returned an error
   struct PerRoute {
@@ -27,7 +28,9 @@ struct Counters {
     route::Protocol protocol;
     std::uint64_t operations, bytes;
   };
-  std::vector<PerRoute> routes;  // those that were taken, of the all-reduces; a single rank copies
+  std::vector<PerRoute> routes;  // those that were taken, barriers aside; a single rank copies
+
+  std::uint64_t of(Collective collective) const { return operations[static_cast<std::size_t>(collective)]; }
 };
 
 enum class CallState : std::uint8_t { running, done, captured, failed };
@@ -50,12 +53,16 @@ class CallLog {
  public:
   static constexpr std::size_t kLast = 64;
 
+  // Where the number of the call, and whether it is still on, are put for the other ranks as well.
+  void mirror(std::uint64_t* word) { mirror_ = word; }
+
   // A call begins; nothing is known of its arguments yet but these.
   void begin(Collective collective, std::size_t count, DataType type, ReduceOp op) {
     ++number_;
     bytes_ = count * size_of(type);
     now_ = {number_, collective, count, type, op, {}, {}, false, CallState::running};
     write();
+    show(true);
   }
   // It will take this route; before it waits.
   void take(route::Algorithm algorithm, route::Protocol protocol) {
@@ -72,7 +79,7 @@ class CallLog {
     } else {
       now_.state = captured ? CallState::captured : CallState::done;
       if (captured) captured_.add(1);
-      (now_.collective == Collective::barrier ? barriers_ : all_reduces_).add(1);
+      operations_[static_cast<std::size_t>(now_.collective) % kCollectiveNumbers].add(1);
       total_bytes_.add(bytes_);
       if (now_.routed) {
         PerRoute& route = routes_[index_of(now_.algorithm, now_.protocol)];
@@ -81,6 +88,7 @@ class CallLog {
       }
     }
     write();
+    show(false);
     return outcome;
   }
 
@@ -132,11 +140,19 @@ class CallLog {
     entry.number.store(now_.number, std::memory_order_release);
   }
 
+  void show(bool running) const {
+    if (mirror_ == nullptr) return;
+    std::atomic_ref(*mirror_).store(HealthBoard::call_of(number_, now_.collective, running),
+                                    std::memory_order_relaxed);
+  }
+
+  std::uint64_t* mirror_ = nullptr;
   // The caller's thread alone.
   std::uint64_t number_ = 0, bytes_ = 0;
   CallEntry now_;
 
-  Counter all_reduces_, barriers_, total_bytes_, captured_, failures_;
+  std::array<Counter, kCollectiveNumbers> operations_;
+  Counter total_bytes_, captured_, failures_;
   std::array<PerRoute, kAlgorithms * kProtocols> routes_;
   std::array<Entry, kLast> entries_;
 };

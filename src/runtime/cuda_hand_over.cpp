@@ -113,6 +113,9 @@ Status CudaCommunicator::add_staged_path(Deadline deadline) {
   options.lines = protocol::kWideStep;
   options.create_timeout = wish_.options.create_timeout;
   NL_TRY_ASSIGN(auto host, HostCommunicator::create_within(*exchange_, options, timeout_, deadline));
+  health_ = host->health();
+  calls_.mirror(health_.call_word());
+  health_.set(Health::well);
   staged_ = std::make_unique<StagedPath>(std::move(host), control_->host_turn(), control_->staging(),
                                          CudaControl::kStagingBytes);
   return {};

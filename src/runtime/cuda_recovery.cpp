@@ -36,6 +36,7 @@ Status CudaCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
   // Failed from here on, unless all goes well; and the kernels' waits end.
   const std::uint64_t count =
       stop(failure(Code::aborted, "a reset of rank %d has not been completed", rank_), -1);
+  health_.set(Health::resetting);
   const ResetSteps steps{.end_own =
                              [&](Deadline until) {
                                return guard.status().ok() ? wait_until_idle(device_, until) : guard.status();
@@ -53,6 +54,8 @@ Status CudaCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
     compared_ = 0;
     told_.store(false, std::memory_order_relaxed);
     control_->clear_host_words();
+    health_.forget();
+    health_.set(Health::well);
     if (staged_ != nullptr) staged_->clear();
     stopped_.store(false, std::memory_order_relaxed);
   });

@@ -13,6 +13,7 @@
 #include <nearlight/detail/protocol/region.hpp>
 #include "base/status.hpp"
 #include "runtime/call_log.hpp"
+#include "runtime/health.hpp"
 
 namespace nearlight::runtime {
 
@@ -35,6 +36,7 @@ struct DumpSource {
   char* first_region;  // rank 0's, as FlatRegion takes it
   std::size_t stride, region_bytes;
   protocol::RegionLayout layout;
+  const HealthBoard* health;  // what the ranks say of themselves
   // Reads the pieces within a limit; a failure is told in the text. The memory may change meanwhile.
   std::function<Status(std::span<const Piece>)> fetch;
 };

@@ -32,11 +32,6 @@ Status check_group(const Exchange& exchange) {
   return {};
 }
 
-Status check_no_stream(Stream stream) {
-  if (stream == nullptr) return {};
-  return failure(Code::invalid_argument, "stream is %p; CPU ranks take none (null)", stream);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchange,
@@ -56,6 +51,9 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
     NL_TRY_ASSIGN(comm->tracer_, Tracer::start(exchange, **folder, "host", deadline));
     comm->ring_.resize(trace::kLinesOnCpu);
   }
+  comm->within_ = false;
+  comm->calls_.mirror(comm->health_.call_word());
+  comm->health_.set(Health::well);
   Status watching;
   if (const auto processes = exchange.processes(); processes.size() > 1) {
     auto watch = PeerWatch::start(processes, exchange.rank(), [raw = comm.get()](int peer, pid_t pid) {
@@ -76,16 +74,16 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   return std::unique_ptr<Communicator>(std::move(comm));
 }
 
-Result<std::unique_ptr<Communicator>> HostCommunicator::create_within(Exchange& exchange,
-                                                                      const Options& options,
-                                                                      std::chrono::nanoseconds timeout,
-                                                                      Deadline deadline) {
+Result<std::unique_ptr<HostCommunicator>> HostCommunicator::create_within(Exchange& exchange,
+                                                                          const Options& options,
+                                                                          std::chrono::nanoseconds timeout,
+                                                                          Deadline deadline) {
   Settings settings{};
   settings.timeout = timeout;
   settings.deterministic = true;
   NL_TRY_ASSIGN(auto comm, make(exchange, nullptr, options, settings, deadline));
   NL_TRY(agree(exchange, {}, deadline));
-  return std::unique_ptr<Communicator>(std::move(comm));
+  return comm;
 }
 
 Result<std::unique_ptr<HostCommunicator>> HostCommunicator::make(Exchange& exchange,
@@ -113,14 +111,18 @@ Result<std::unique_ptr<HostCommunicator>> HostCommunicator::make(Exchange& excha
                    options.lines != 0 ? options.lines : kDefaultLines};
   if (!settings.deterministic) comm->layout_.sums = comm->layout_.wide;
   comm->state_.epoch = options.initial_epoch;
-  auto heap = memory::create_shm_heap(exchange, options.heap_offset + comm->layout_.region_bytes(), deadline);
+  const std::size_t region_end = options.heap_offset + comm->layout_.region_bytes();
+  auto heap = memory::create_shm_heap(exchange, region_end + sizeof(HealthWords), deadline);
   NL_TRY(heap.status().with_context(scratch_in_words(1, comm->layout_)));
   comm->heap_ = std::move(*heap);
   comm->empty_packets();
+  comm->health_ = HealthBoard(comm->heap_->view(), region_end);
+  comm->within_ = true;
   return comm;
 }
 
 HostCommunicator::~HostCommunicator() {
+  if (!within_ && heap_ != nullptr) health_.set(Health::left);
   // Half a communicator has not traced anything.
   if (!tracer_ || heap_ == nullptr) return;
   trace::append(tracer_->ranks(), 0, ring_);
@@ -138,6 +140,7 @@ Status HostCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
   // Failed from here on, unless all goes well; later calls must not run into the middle of it.
   const std::uint64_t count =
       stop(failure(Code::aborted, "a reset of rank %d has not been completed", rank()), -1);
+  if (!within_) health_.set(Health::resetting);
   std::uint32_t epoch = 0;
   const ResetSteps steps{
       // A call runs on the thread that made it, and no other may be under way: what it stored is done.
@@ -160,6 +163,8 @@ Status HostCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
     }
     compared_ = 0;
     told_.store(false, std::memory_order_relaxed);
+    health_.forget();
+    if (!within_) health_.set(Health::well);
     std::atomic_ref(abort_).store(0, std::memory_order_relaxed);
     std::atomic_ref(claim_).store(0, std::memory_order_relaxed);
     std::atomic_ref(valid_).store(0, std::memory_order_release);
@@ -302,6 +307,7 @@ Status HostCommunicator::run_barrier(Stream stream) {
 Status HostCommunicator::own_outcome(Collective collective) {
   // Only this operation's own failure counts here: a peer that ended after it sent everything has not spoilt
   // the result.
+  if (!within_) health_.set_epoch(state_.epoch);
   const bool gave_up = exec::HostSpace::load<exec::Order::relaxed, exec::Scope::device>(state_.failed) != 0;
   if (!gave_up) return {};
   Status failed = recorded_failure(collective);
@@ -321,10 +327,10 @@ std::string HostCommunicator::dump() const {
     const std::lock_guard lock(rest_mutex_);
     return fetch_from_host(pieces);
   };
-  return dump_text(
-      {rank(), nranks(), backend(), memory(), timeout_, status(), record, &state_, 1,
-       heap_->view().base + heap_offset_, heap_->view().stride, layout_.region_bytes(), layout_, fetch},
-      calls_);
+  return dump_text({rank(), nranks(), backend(), memory(), timeout_, status(), record, &state_, 1,
+                    heap_->view().base + heap_offset_, heap_->view().stride, layout_.region_bytes(), layout_,
+                    &health_, fetch},
+                   calls_);
 }
 
 Status HostCommunicator::compare_calls(const Call& call) {
@@ -362,6 +368,8 @@ std::optional<Fault> HostCommunicator::fault() const {
   Fault fault = describe(record, reason.status, timeout_);
   // A wait that was ended because a peer is gone may have been for another one.
   if (fault.status.code() == Code::remote_error) fault.peer = reason.peer;
+  if (!within_) health_.fail(fault.status.code(), fault.peer);
+  fault.status = with_health(std::move(fault.status), fault.peer, health_);
   return fault;
 }
 

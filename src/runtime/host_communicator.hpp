@@ -15,6 +15,7 @@
 #include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/dump_service.hpp"
+#include "runtime/health.hpp"
 #include "runtime/peer_watch.hpp"
 #include "runtime/recovery.hpp"
 #include "runtime/route_log.hpp"
@@ -30,9 +31,11 @@ class HostCommunicator final : public Communicator {
                                                       const Options& options);
   // Of ranks that have a communicator already, which watches over this one too: it reads no variables, and
   // has no thread, trace or dump of its own. Sizes, epoch and offset are as in `options`.
-  static Result<std::unique_ptr<Communicator>> create_within(Exchange& exchange, const Options& options,
-                                                             std::chrono::nanoseconds timeout,
-                                                             Deadline deadline);
+  static Result<std::unique_ptr<HostCommunicator>> create_within(Exchange& exchange, const Options& options,
+                                                                 std::chrono::nanoseconds timeout,
+                                                                 Deadline deadline);
+  // Words of health in its memory, which it leaves to the communicator that it is within.
+  const HealthBoard& health() const { return health_; }
 
   int rank() const override { return heap_->view().rank; }
   int nranks() const override { return heap_->view().nranks; }
@@ -40,6 +43,8 @@ class HostCommunicator final : public Communicator {
   const char* memory() const override { return heap_->kind(); }
   Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                     Stream stream, const CallOptions& options) override;
+  Status collective(const CollectiveCall& call, Stream stream, const CallOptions& options) override;
+  Result<route::Route> explain(const CollectiveCall& call, const CallOptions& options) const override;
   Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
@@ -66,6 +71,7 @@ class HostCommunicator final : public Communicator {
   Status run_all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                         Stream stream, const CallOptions& options);
   Status run_barrier(Stream stream);
+  Status run_collective(const CollectiveCall& call, Stream stream, const CallOptions& options);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);
@@ -95,6 +101,8 @@ class HostCommunicator final : public Communicator {
   route::Table table_;
   std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()
   RouteLog route_log_;
+  HealthBoard health_;
+  bool within_ = false;         // another communicator, whose health it is
   std::uint64_t compared_ = 0;  // calls
   protocol::RegionState<exec::HostSpace> state_{};
   // What a wait looks at and writes; atomics by atomic_ref, see protocol::Control.

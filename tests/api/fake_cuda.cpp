@@ -9,6 +9,7 @@
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
 #include "algorithm/cuda/host_turn.hpp"
+#include "algorithm/cuda/parts.hpp"
 #include "base/fault_point.hpp"
 #include "exec/host_space.hpp"
 #include "probe/line_test.hpp"
@@ -285,6 +286,19 @@ Status launch_alone(const AllReduceArgs& args, DataType, std::uint32_t max_ctas,
 Status launch_barrier(const AllReduceArgs&, cudaStream_t) {
   if (count("launch_barrier") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch_barrier: planted error");
+}
+Status launch_parts(const PartsArgs& args, const PartsShape& shape, cudaStream_t) {
+  last_launch = {args.all.op, args.all.factor, shape.grid};
+  if (count("launch_parts") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch_parts: planted error");
+}
+Status preload_parts() {
+  if (count("preload_parts") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_parts: planted error");
+}
+Status preload_traced_parts() {
+  if (count("preload_traced_parts") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_traced_parts: planted error");
 }
 Status preload_barrier() {
   if (count("preload_barrier") == cudaSuccess) return {};

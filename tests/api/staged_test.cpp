@@ -202,6 +202,8 @@ TEST_F(Staged, NamesWhoDoesNotComeAndComesBack) {
   const Status status = comm().status();
   EXPECT_EQ(status.code(), Code::timeout);
   EXPECT_THAT(status.text(), HasSubstr("rank 1"));
+  EXPECT_THAT(status.text(), HasSubstr("; rank 1 has made no call"));
+  EXPECT_THAT(comm().dump(), HasSubstr("rank 0 has failed (timeout: it missed rank 1)"));
   ASSERT_TRUE(comm().fault().has_value());
   EXPECT_EQ(comm().fault()->peer, 1);
   EXPECT_EQ(call(0, 10).text(), status.text());

@@ -19,6 +19,7 @@
 #include "memory/cuda_vmm_heap.hpp"
 #include "runtime/create.hpp"
 #include "tests/gpu/heap_checks.hpp"
+#include "tests/gpu/kills_gpu.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/spawned.hpp"
@@ -429,6 +430,7 @@ TEST(ProcessesTwoGpus, ADeadRankIsNoticed) { expect_death_is_noticed({0, 1}); }
 }  // namespace nearlight::test
 
 int main(int argc, char** argv) {
+  if (argc > 2 && std::string(argv[1]) == "--trial") return nearlight::test::trial_main(argc, argv);
   if (argc > 1 && std::string(argv[1]) == "--rank") return nearlight::test::rank_main(argc, argv);
   return nearlight::test::gpu_test_main(argc, argv);
 }
