@@ -98,6 +98,10 @@ class CudaCommunicator final : public Communicator {
   // By the attached NCCL, as the route says. `capturing`: whether the stream is.
   Status hand_over(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                    cudaStream_t stream, bool capturing);
+  Status hand_over(const CollectiveCall& call, cudaStream_t stream, bool capturing);
+  // In front of NCCL's call, and with what it said.
+  Status before_nccl(cudaStream_t stream) const;
+  Status handed_over(Status outcome, bool capturing);
   Status give_to_nccl(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                       cudaStream_t stream);
   // By the CPU, likewise.

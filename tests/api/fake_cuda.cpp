@@ -242,7 +242,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
   const unsigned long long capture = is_default(stream) ? 0 : of(stream)->capture;
   *status = capture != 0 ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   *id = capture;
-  *graph = nullptr;
+  if (graph != nullptr) *graph = nullptr;
   return count("cudaStreamGetCaptureInfo");
 }
 cudaError_t cudaUserObjectCreate(cudaUserObject_t* out, void* held, cudaHostFn_t destroy, unsigned int,
