@@ -119,7 +119,7 @@ Result<protocol::ChannelMemory> HostCommunicator::make_channels(protocol::Channe
   limits.rank = rank();
   limits.peers = peers;
   limits.shape = shape;
-  limits.collective = static_cast<std::uint32_t>(Collective::channel);
+  limits.collective = static_cast<std::uint32_t>(kChannel);
   auto channels = std::make_unique<HostChannels>();
   // Nobody leaves before all are ready: a fast rank's first message must find memory at rest.
   NL_TRY(agree(*exchange_, channels->make(*exchange_, limits, deadline), deadline));
