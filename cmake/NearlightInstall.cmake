@@ -18,7 +18,8 @@ endif()
 install(FILES "$<TARGET_FILE:nearlight_shared>" DESTINATION nearlight RENAME libnearlight.so COMPONENT python EXCLUDE_FROM_ALL)
 install(FILES
     include/nearlight/nearlight.h include/nearlight/nearlight.hpp include/nearlight/version.h
-    include/nearlight/device.cuh include/nearlight/device_host.hpp include/nearlight/device_nccl.cuh
+    include/nearlight/device.h include/nearlight/device.cuh include/nearlight/device_host.hpp include/nearlight/device_memory.hpp
+    include/nearlight/device_nccl.cuh
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/nearlight")
 # What the device API is made of.
 install(DIRECTORY include/nearlight/detail DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/nearlight")

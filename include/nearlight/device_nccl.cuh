@@ -28,8 +28,8 @@ struct Words {
 
 // What the host gives its kernel beside NCCL's two.
 struct Own {
-  Shape shape;                // nranks: of the LSA team
-  char* own = nullptr;        // Plan::own_bytes on this GPU
+  Shape shape;                     // nranks: of the LSA team
+  char* own = nullptr;             // Plan::own_bytes on this GPU
   std::uint32_t* claim = nullptr;  // one word on this GPU, zeroed
   Words* words = nullptr;
   std::uint64_t timeout_ns = 0;  // of one wait
@@ -46,8 +46,8 @@ inline __device__ Memory memory_of(const ncclDevComm& comm, ncclWindow_t window,
   Memory memory;
   memory.base = static_cast<char*>(ncclGetLsaPointer(window, offset, 0));
   if (team.nRanks > 1)
-    memory.stride = static_cast<std::size_t>(static_cast<char*>(ncclGetLsaPointer(window, offset, 1)) -
-                                             memory.base);
+    memory.stride =
+        static_cast<std::size_t>(static_cast<char*>(ncclGetLsaPointer(window, offset, 1)) - memory.base);
   memory.own = own.own;
   memory.abort = &own.words->abort;
   memory.claim = own.claim;

@@ -58,8 +58,8 @@ Status check_channels_agree(Exchange& exchange, const Status& mine, const protoc
     if (const std::string wrong = protocol::wrong_with(shape); !wrong.empty())
       possible = failure(Code::invalid_argument, "%s", wrong.c_str());
     else if (peers >> exchange.nranks() != 0 || (peers & bit(static_cast<std::size_t>(exchange.rank()))) != 0)
-      possible = failure(Code::invalid_argument, "peers: 0x%x are not other ranks of %d", peers,
-                         exchange.nranks());
+      possible =
+          failure(Code::invalid_argument, "peers: 0x%x are not other ranks of %d", peers, exchange.nranks());
   }
   NL_TRY(agree(exchange, possible, deadline));
   struct Wish {
@@ -83,8 +83,8 @@ Status check_channels_agree(Exchange& exchange, const Status& mine, const protoc
     for (std::size_t peer = 0; peer < rank; ++peer) {
       if (wants(rank, peer) == wants(peer, rank)) continue;
       const std::size_t who = wants(rank, peer) ? rank : peer, whom = wants(rank, peer) ? peer : rank;
-      return failure(Code::invalid_usage, "peers: rank %zu has rank %zu among them, but not the other way", who,
-                     whom);
+      return failure(Code::invalid_usage, "peers: rank %zu has rank %zu among them, but not the other way",
+                     who, whom);
     }
   }
   return {};

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include <nearlight/detail/protocol/channel_memory.hpp>
 #include <nearlight/detail/protocol/region.hpp>
 #include "base/variables.hpp"
 
@@ -254,8 +255,8 @@ Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
   const bool timed_out = record.kind == static_cast<std::uint32_t>(protocol::Wait::timeout);
   const double ms = std::chrono::duration<double, std::milli>(timeout).count();
   if (record.kind == static_cast<std::uint32_t>(protocol::kMisuse)) {
-    fault.status = failure(Code::invalid_usage, "%s %u on rank %d: %s (peer %d, epoch %u, slot %u)", collective,
-                           record.region, record.rank,
+    fault.status = failure(Code::invalid_usage, "%s %u on rank %d: %s (peer %d, epoch %u, slot %u)",
+                           collective, record.region, record.rank,
                            protocol::in_words(static_cast<protocol::Misuse>(record.reserved)), record.peer,
                            record.epoch, record.slot);
   } else if (!timed_out && !aborted_by.ok()) {

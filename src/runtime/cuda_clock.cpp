@@ -4,9 +4,9 @@
 
 #include <atomic>
 
+#include <nearlight/detail/exec/host_space.hpp>
 #include "algorithm/cuda/clock.hpp"
 #include "base/deadline.hpp"
-#include <nearlight/detail/exec/host_space.hpp>
 #include "runtime/cuda_call.hpp"
 
 namespace nearlight::runtime {

@@ -12,11 +12,12 @@
 #include <cstring>
 #include <vector>
 
+#include <nearlight/detail/exec/host_space.hpp>
+#include <nearlight/detail/protocol/channel_memory.hpp>
 #include <nearlight/detail/protocol/session.hpp>
 #include "base/log.hpp"
 #include "base/unique_fd.hpp"
 #include "base/variables.hpp"
-#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::runtime {
 
@@ -67,9 +68,8 @@ void add_fault(std::string& text, const protocol::FaultRecord& record) {
       record.kind == static_cast<std::uint32_t>(protocol::Wait::timeout) ? "time-out"
       : record.kind == static_cast<std::uint32_t>(protocol::kMisuse)     ? "misuse"
                                                                          : "abort",
-      record.rank,
-      record.peer, name_of(static_cast<Collective>(record.collective)), record.epoch, record.region,
-      record.slot, record.expected, record.seen, record.time_ns);
+      record.rank, record.peer, name_of(static_cast<Collective>(record.collective)), record.epoch,
+      record.region, record.slot, record.expected, record.seen, record.time_ns);
 }
 
 // Runs of regions that are alike.

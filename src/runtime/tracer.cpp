@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <utility>
 
+#include <nearlight/detail/exec/host_space.hpp>
 #include "base/log.hpp"
 #include "base/unique_fd.hpp"
 #include "base/variables.hpp"
-#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::runtime {
 

@@ -1,5 +1,6 @@
 /* nearlight.h as a C99 program sees it: compiled with all warnings as errors, linked against the shared
  * library. The layouts stand here as numbers: a change of one breaks programs that are already compiled. */
+#include <nearlight/device.h>
 #include <nearlight/nearlight.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -87,6 +88,36 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightRoute_t, reason, 24, 8);
   PIN_FIELD(nearlightRoute_t, grid, 32, 4);
   PIN_FIELD(nearlightRoute_t, threads, 36, 4);
+
+  CHECK(sizeof(nearlightChannelConfig_t) == 32);
+  PIN_FIELD(nearlightChannelConfig_t, size, 0, 8);
+  PIN_FIELD(nearlightChannelConfig_t, channels, 8, 4);
+  PIN_FIELD(nearlightChannelConfig_t, slots, 12, 4);
+  PIN_FIELD(nearlightChannelConfig_t, packets, 16, 4);
+  PIN_FIELD(nearlightChannelConfig_t, cells, 20, 4);
+  PIN_FIELD(nearlightChannelConfig_t, peers, 24, 4);
+  PIN_FIELD(nearlightChannelConfig_t, checks, 28, 4);
+
+  CHECK(sizeof(nearlightChannel_t) == 112);
+  PIN_FIELD(nearlightChannel_t, size, 0, 8);
+  PIN_FIELD(nearlightChannel_t, base, 8, 8);
+  PIN_FIELD(nearlightChannel_t, stride, 16, 8);
+  PIN_FIELD(nearlightChannel_t, own, 24, 8);
+  PIN_FIELD(nearlightChannel_t, abort, 32, 8);
+  PIN_FIELD(nearlightChannel_t, claim, 40, 8);
+  PIN_FIELD(nearlightChannel_t, valid, 48, 8);
+  PIN_FIELD(nearlightChannel_t, record, 56, 8);
+  PIN_FIELD(nearlightChannel_t, timeout_ns, 64, 8);
+  PIN_FIELD(nearlightChannel_t, rank, 72, 4);
+  PIN_FIELD(nearlightChannel_t, nranks, 76, 4);
+  PIN_FIELD(nearlightChannel_t, channels, 80, 4);
+  PIN_FIELD(nearlightChannel_t, slots, 84, 4);
+  PIN_FIELD(nearlightChannel_t, packets, 88, 4);
+  PIN_FIELD(nearlightChannel_t, cells, 92, 4);
+  PIN_FIELD(nearlightChannel_t, peers, 96, 4);
+  PIN_FIELD(nearlightChannel_t, checks, 100, 4);
+  PIN_FIELD(nearlightChannel_t, collective, 104, 4);
+  PIN_FIELD(nearlightChannel_t, reserved, 108, 4);
 }
 
 static void check_numbers(void) {

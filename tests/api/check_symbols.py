@@ -14,7 +14,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIST = os.path.join(HERE, "symbols.txt")
-HEADER = os.path.join(HERE, "..", "..", "include", "nearlight", "nearlight.h")
+HEADERS = [os.path.join(HERE, "..", "..", "include", "nearlight", name) for name in ("nearlight.h", "device.h")]
 # The C library, the C++ run time and their parts: what every C++ library needs.
 ALLOWED = re.compile(r"(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux-[\w-]+)\.so\.\d+$")
 
@@ -32,8 +32,12 @@ def needed(library):
     return re.findall(r"\(NEEDED\).*\[(.*)\]", text), re.findall(r"\((RPATH|RUNPATH)\)", text)
 
 
+def headers():
+    return "".join(read(header) for header in HEADERS)
+
+
 def declared():
-    return sorted(re.findall(r"^NEARLIGHT_API [\w* ]+?\b(nearlight\w+)\(", read(HEADER), re.MULTILINE))
+    return sorted(re.findall(r"^NEARLIGHT_API [\w* ]+?\b(nearlight\w+)\(", headers(), re.MULTILINE))
 
 
 def unpinned(header, program):
@@ -62,7 +66,7 @@ def faults(symbols, pinned, in_header, libraries, run_paths):
     for name in sorted(set(pinned) - set(symbols)):
         found.append("in tests/api/symbols.txt and not exported: %s" % name)
     for name in sorted(set(in_header) ^ set(pinned)):
-        found.append("only one of nearlight.h and tests/api/symbols.txt has %s" % name)
+        found.append("only one of the headers and tests/api/symbols.txt has %s" % name)
     for name in libraries:
         if not ALLOWED.match(name):
             found.append("the library needs %s" % name)
@@ -80,7 +84,7 @@ def main():
             file.write("".join(name + "\n" for name in symbols))
         return 0
     pinned = read(LIST).split()
-    header, program = read(HEADER), read(HERE, "c_program.c")
+    header, program = headers(), read(HERE, "c_program.c")
     if "--self-test" in sys.argv:
         planted = [
             faults(symbols + ["cudaMalloc"], pinned, declared(), libraries, []),

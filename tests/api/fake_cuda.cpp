@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 
+#include <nearlight/detail/exec/host_space.hpp>
 #include "algorithm/cuda/all_reduce.hpp"
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
@@ -11,7 +12,6 @@
 #include "algorithm/cuda/host_turn.hpp"
 #include "algorithm/cuda/parts.hpp"
 #include "base/fault_point.hpp"
-#include <nearlight/detail/exec/host_space.hpp>
 #include "probe/line_test.hpp"
 #include "runtime/calibration.hpp"
 

@@ -43,8 +43,7 @@ def tree(build, prefix):
     run(["cmake", "--install", build, "--prefix", prefix])
     lib = library_dir(prefix)
     for path in ("bin/nearlight", "include/nearlight/nearlight.h", "include/nearlight/nearlight.hpp",
-                 "include/nearlight/version.h", "include/nearlight/device.cuh", "include/nearlight/device_host.hpp",
-                 "include/nearlight/device_nccl.cuh"):
+                 "include/nearlight/version.h", "include/nearlight/device.cuh"):
         expect(os.path.isfile(os.path.join(prefix, path)), path)
     package = os.path.join(lib, "cmake", "nearlight")
     texts = glob.glob(os.path.join(package, "*.cmake")) + [os.path.join(lib, "pkgconfig", "nearlight.pc")]
@@ -55,8 +54,8 @@ def tree(build, prefix):
         for word in (ROOT, os.path.realpath(build), "cxx_std", "cuda_std", "cudart", "-Werror", "Threads"):
             expect(word not in text, "%s does not hold %s" % (path, word))
     headers = os.listdir(os.path.join(prefix, "include", "nearlight"))
-    expect(sorted(headers) == ["detail", "device.cuh", "device_host.hpp", "device_nccl.cuh", "nearlight.h", "nearlight.hpp",
-                               "version.h"], "no other header: %s" % headers)
+    expect(sorted(headers) == ["detail", "device.cuh", "device.h", "device_host.hpp", "device_memory.hpp", "device_nccl.cuh",
+                               "nearlight.h", "nearlight.hpp", "version.h"], "no other header: %s" % headers)
     out = run([os.path.join(prefix, "bin", "nearlight"), "--version"])
     expect(out.startswith("nearlight "), "the installed program runs: %s" % out)
     if os.path.exists(os.path.join(build, "cli", "libnearlight_nccl.so")):

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "algorithm/reduce.hpp"
 #include <nearlight/detail/exec/host_space.hpp>
+#include "algorithm/reduce.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/reference.hpp"
 

@@ -241,7 +241,7 @@ TEST(DevicePlan, ErrorsNameTheField) {
   EXPECT_EQ(error_of({.nranks = 2, .packets = 1048577}), "packets: 1048577 is not between 0 and 1048576");
   EXPECT_EQ(error_of({.nranks = 2, .cells = 1048577}), "cells: 1048577 is not between 0 and 1048576");
   EXPECT_EQ(error_of({.nranks = 2, .checks = 2}), "checks: 2 is not between 0 and 1");
-  const device::Plan plan = device::plan({.nranks = 2, .channels = 3, .slots = 10});
+  const device::Plan plan = device::plan({.nranks = 2, .channels = 3, .slots = 10, .checks = 0});
   // Two banks of two sources: 128-byte flags, 10 lines of 16 bytes each.
   EXPECT_EQ(plan.shared_bytes, 3u * (4 * 128 + 4 * 10 * 16));
   EXPECT_EQ(plan.own_bytes, 3u * 128);

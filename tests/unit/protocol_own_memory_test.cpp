@@ -8,12 +8,12 @@
 #include <thread>
 #include <vector>
 
+#include <nearlight/detail/exec/host_space.hpp>
 #include <nearlight/detail/protocol/barrier.hpp>
 #include "algorithm/host/two_shot.hpp"
 #include "algorithm/one_shot.hpp"
 #include "algorithm/one_shot_ll128.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
-#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::test {
 namespace {

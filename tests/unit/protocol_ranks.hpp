@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
+#include <nearlight/detail/exec/host_space.hpp>
+#include <nearlight/detail/exec/lane_coop.hpp>
 #include "algorithm/kinds.hpp"
 #include "algorithm/one_shot.hpp"
 #include "base/types.hpp"
-#include <nearlight/detail/exec/host_space.hpp>
-#include <nearlight/detail/exec/lane_coop.hpp>
 #include "tests/support/problems.hpp"
 #include "tests/support/reference.hpp"
 

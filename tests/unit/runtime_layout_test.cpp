@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <map>
 
-#include <nearlight/detail/protocol/region.hpp>
 #include <nearlight/detail/exec/host_space.hpp>
+#include <nearlight/detail/protocol/region.hpp>
 
 namespace nearlight::protocol {
 namespace {

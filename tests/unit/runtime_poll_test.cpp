@@ -1,8 +1,8 @@
 // The wait that everything else is made of.
 #include <gtest/gtest.h>
 
-#include <nearlight/detail/protocol/poll.hpp>
 #include <nearlight/detail/exec/host_space.hpp>
+#include <nearlight/detail/protocol/poll.hpp>
 
 namespace nearlight::protocol {
 namespace {

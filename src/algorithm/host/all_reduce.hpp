@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
+#include <nearlight/detail/exec/host_space.hpp>
 #include "algorithm/host/hooked_space.hpp"
 #include "algorithm/kinds.hpp"
 #include "algorithm/one_shot.hpp"
 #include "base/types.hpp"
-#include <nearlight/detail/exec/host_space.hpp>
 #include "trace/epoch_ring.hpp"
 
 namespace nearlight::algorithm::host {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include <nearlight/detail/protocol/barrier.hpp>
 #include <nearlight/detail/exec/host_space.hpp>
+#include <nearlight/detail/protocol/barrier.hpp>
 #include "trace/epoch_ring.hpp"
 
 namespace nearlight::algorithm::host {

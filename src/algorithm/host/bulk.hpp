@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include <nearlight/detail/exec/host_space.hpp>
 #include <nearlight/detail/protocol/ll.hpp>
 #include "algorithm/reduce.hpp"
 #include "base/types.hpp"
-#include <nearlight/detail/exec/host_space.hpp>
 
 namespace nearlight::algorithm::host {
 

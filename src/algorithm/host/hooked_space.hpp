@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "algorithm/host/bulk.hpp"
 #include <nearlight/detail/exec/host_space.hpp>
+#include "algorithm/host/bulk.hpp"
 
 namespace nearlight::algorithm::host {
 

@@ -1,8 +1,8 @@
 // The region as the CPU's drivers see it.
 #pragma once
 
-#include "algorithm/one_shot.hpp"
 #include <nearlight/detail/exec/host_space.hpp>
+#include "algorithm/one_shot.hpp"
 
 namespace nearlight::algorithm::host {
 

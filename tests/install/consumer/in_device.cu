@@ -18,7 +18,7 @@ __global__ void sum_of_ranks(device::Memory memory, float* values) {
 }
 
 #ifndef KERNELS_ONLY
-#include <nearlight/nearlight.hpp>
+#include <nearlight/device_memory.hpp>
 
 #include <cstdio>
 
@@ -28,10 +28,10 @@ int main() {
   try {
     auto comms = nearlight::Communicator::local({0});
     if (!has_gpu) return 1;
-    auto channel = comms[0].channel({.slots = 32});
+    const device::Channels channels(comms[0], {.slots = 32});
     float* values = nullptr;
     if (cudaMalloc(&values, 32 * sizeof(float)) != cudaSuccess) return 1;
-    sum_of_ranks<<<1, 32>>>(device::memory_of(channel.view()), values);
+    sum_of_ranks<<<1, 32>>>(channels.memory(), values);
     if (cudaDeviceSynchronize() != cudaSuccess || !comms[0].status()) return 1;
     std::printf("device API: ok, on a GPU\n");
   } catch (const nearlight::Error& error) {

@@ -35,7 +35,7 @@ struct ChannelShape {
   std::uint32_t slots = 0;     // LL: messages of up to 8 bytes from each rank in an epoch
   std::uint32_t packets = 0;   // Sentinel: messages of up to 16 bytes from each rank in an epoch
   std::uint32_t cells = 0;     // Simple: 16-byte cells that each rank may write in an epoch
-  std::uint32_t checks = NEARLIGHT_DEVICE_CHECKS;  // 1: with memory for finding mistakes
+  std::uint32_t checks = 1;    // 0: without the memory that channels with checks note things in
 
   NL_HOST_FN RegionLayout layout() const { return {nranks, slots, cells, packets, 0, 0}; }
   // Of the busiest protocol.
