@@ -183,7 +183,7 @@ class ChannelBase {
   }
 
   // A mistake of the caller: this thread has failed, the record says how, and the rank's other waits end.
-  NL_COLD_FN bool misuse(Misuse what, int peer, std::uint32_t slot) {
+  NL_FN bool misuse(Misuse what, int peer, std::uint32_t slot) {
     stopped_ = true;
     FaultRecord fault{};
     fault.kind = static_cast<std::uint32_t>(kMisuse);
@@ -195,12 +195,17 @@ class ChannelBase {
     fault.slot = slot;
     fault.expected = epoch();
     fault.reserved = static_cast<std::uint32_t>(what);
-    Space::template store<exec::Order::relaxed, exec::Scope::device>(state_.failed, 1u);
-    report_fault<Space>(control_, fault);
+    stop(control_, &state_.failed, fault);
     return false;
   }
 
  private:
+  // Out of line, and without the object, which so never has to leave its registers.
+  NL_COLD_FN static void stop(Control<Space> control, Word* failed, FaultRecord fault) {
+    Space::template store<exec::Order::relaxed, exec::Scope::device>(*failed, 1u);
+    report_fault<Space>(control, fault);
+  }
+
   static constexpr bool kVotes = requires(C coop) {
     { coop.sync_any(true) } -> std::same_as<bool>;
   };
