@@ -34,7 +34,7 @@ def faults(name, body, needed, refused):
 
 def look(kernels, nccl):
     found = []
-    plain = ["ll_cta", "ll_warp", "ll_thread"] + (["ll_nccl_cta", "ll_nccl_warp", "ll_nccl_thread"] if nccl else [])
+    plain = ["ll_cta", "ll_whole_warps", "ll_warp", "ll_thread"] + (["ll_nccl_cta", "ll_nccl_warp", "ll_nccl_thread"] if nccl else [])
     for name in plain:
         found += faults(name, kernels.get(name, ""), LINE, ORDERS + ATOMIC + LOCAL)
     found += faults("ll_checked", kernels.get("ll_checked", ""), LINE + ("\tatom.",), ())

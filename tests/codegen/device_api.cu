@@ -33,6 +33,12 @@ REDUCE(ll_cta, LL, device::Cta, false)
 REDUCE(ll_warp, LL, device::Warp, false)
 REDUCE(ll_thread, LL, device::Thread, false)
 REDUCE(ll_checked, LL, device::Cta, true)
+extern "C" __global__ void ll_whole_warps(Memory memory, float* values) {
+  device::Channel<device::LL> ch(memory);
+  float sum = 0;
+  ch.bcast(threadIdx.x, values[threadIdx.x]);
+  if (ch.recv_reduce<2, true>(threadIdx.x, values[threadIdx.x], Plus{}, sum)) values[threadIdx.x] = sum;
+}
 REDUCE(sentinel_cta, Sentinel, device::Cta, false)
 
 extern "C" __global__ void simple_cta(Memory memory, std::uint64_t* values) {

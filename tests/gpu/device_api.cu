@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(256)
   for (std::uint32_t round = 0; round < rounds; ++round) {
     if (i < count) {
       ch.bcast(i, own);
-      ch.recv_reduce(i, own, Plus{}, sum);
+      ch.template recv_reduce<kMax, kWholeWarps>(i, own, Plus{}, sum);
     }
     if (round + 1 < rounds) ch.advance_epoch();
   }
@@ -103,9 +103,9 @@ cudaError_t load(Kernel* kernel) {
 
 cudaError_t preload_device_api() {
   for (const cudaError_t error :
-       {load(all_reduce<LL, false>), load(all_reduce<LL, true>), load(all_reduce<Sentinel, false>),
-        load(all_reduce<Sentinel, true>), load(ping_pong_kernel), load(put_kernel), load(wait_kernel),
-        load(unheard_kernel)}) {
+       {load(all_reduce<LL, false>), load(all_reduce<LL, true>), load(all_reduce<LL, false, 2, true>),
+        load(all_reduce<Sentinel, false>), load(all_reduce<Sentinel, true>), load(ping_pong_kernel),
+        load(put_kernel), load(wait_kernel), load(unheard_kernel)}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -115,7 +115,9 @@ cudaError_t own_all_reduce(const Memory& memory, ChannelProtocol protocol, bool 
                            float* out, std::uint32_t count, std::uint32_t rounds, std::uint64_t* ns,
                            cudaStream_t stream) {
   const unsigned threads = (count + 31) / 32 * 32;
-  if (protocol == ChannelProtocol::ll) {
+  if (protocol == ChannelProtocol::ll_pair) {
+    all_reduce<LL, false, 2, true><<<1, threads, 0, stream>>>(memory, in, out, count, rounds, ns);
+  } else if (protocol == ChannelProtocol::ll) {
     (checked ? all_reduce<LL, true> : all_reduce<LL, false>)<<<1, threads, 0, stream>>>(memory, in, out,
                                                                                         count, rounds, ns);
   } else {

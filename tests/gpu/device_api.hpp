@@ -10,7 +10,8 @@
 
 namespace nearlight::test {
 
-enum class ChannelProtocol { ll, sentinel };
+// ll_pair: of two ranks, whole warps: the fastest there is; `count` a multiple of 32, no checks.
+enum class ChannelProtocol { ll, sentinel, ll_pair };
 
 // Loads all of them on the current device: the first launch of a kernel may wait for those that run.
 cudaError_t preload_device_api();

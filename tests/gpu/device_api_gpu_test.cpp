@@ -158,8 +158,8 @@ TEST_P(DeviceApiGpu, Times) {
     std::uint64_t told[3] = {};
     ASSERT_CUDA(cudaMemsetAsync(in, 0, kCount * sizeof(float), rank.stream));
     ASSERT_CUDA(ping_pong(mine, kLaps, notes, rank.stream));
-    ASSERT_CUDA(
-        own_all_reduce(mine, ChannelProtocol::ll, false, in, out, kCount, kLaps, notes + 2, rank.stream));
+    ASSERT_CUDA(own_all_reduce(mine, ChannelProtocol::ll_pair, false, in, out, kCount, kLaps, notes + 2,
+                               rank.stream));
     ASSERT_CUDA(cudaMemcpyAsync(told, notes, sizeof told, cudaMemcpyDeviceToHost, rank.stream));
     ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
     ASSERT_OK(rank.comm->status());

@@ -56,7 +56,9 @@ void all_to_all(const device::Memory& memory, Lane lane, int epochs, std::atomic
     for (int in_session = 1;; ++in_session) {
       std::uint32_t result = 0;
       const std::uint32_t own = value_of(ch.rank(), epoch, slot);
-      if (!ch.bcast(slot, own) || !ch.recv_reduce(slot, own, Chain{}, result) ||
+      if (!ch.bcast(slot, own) ||
+          !(epoch % 2 == 0 ? ch.recv_reduce(slot, own, Chain{}, result)
+                           : ch.template recv_reduce<5, true>(slot, own, Chain{}, result)) ||
           result != chain_of(ch.nranks(), epoch, slot))
         ++wrong;
       ++epoch;

@@ -113,6 +113,11 @@ class ChannelBase {
   NL_FN bool wait(Attempt&& attempt, const Blame& blame) {
     return !stopped_ && session_.wait(attempt, blame);
   }
+  // The same for threads in lockstep, all of which call it and get the same answer.
+  template <class Attempt, class Blame>
+  NL_FN bool wait_in_lockstep(Attempt&& attempt, const Blame& blame) {
+    return Space::all_in_lockstep(!stopped_) && session_.wait_in_lockstep(attempt, blame);
+  }
 
   // Tells the ranks of `mask`, all of them peers, that what the group has stored for this epoch is there. All
   // threads call it; when one of them has failed, none tells anybody.
