@@ -337,7 +337,7 @@ TEST(PartsMutant, CreditBeforeReadIsFound) {
   expect_found<Moves<CreditBeforeRead<Lanes>>>(rl::test_result_livelock, 10'000);
 }
 TEST(PartsMutant, RoundsThatAreNotAgreedOnAreFound) {
-  expect_found<Moves<OwnRounds<Unknown>>>(rl::test_result_livelock, 10'000);
+  expect_found<Moves<OwnRounds<Unknown>>>(rl::test_result_user_assert_failed, 10'000);
 }
 TEST(PartsMutant, OneBankIsFound) {
   expect_found<Moves<Seen<Broadcasts, OneBank>>>(rl::test_result_livelock, 10'000);
