@@ -102,6 +102,7 @@ nvshmem=$(folder_of nvidia.nvshmem)
 if [ -n "$nvshmem" ] && [ -e "$nvshmem/libnvshmem_host.so.3" ]; then export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$nvshmem"; fi
 export PATH="$here/bin:$PATH"
 export PYTHONPATH="$here/python${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
+export NEARLIGHT_LIB="${NEARLIGHT_LIB:-$here/bin/libnearlight_bench.so}"
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 # No NVLink multicast, by nobody: not by the peers that are measured either.
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
