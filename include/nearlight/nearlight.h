@@ -118,6 +118,11 @@ typedef enum {
 /* What nearlightExplain can be asked about. */
 typedef enum {
   nearlightCollectiveAllReduce = 1,
+  nearlightCollectiveAllGather = 3,
+  nearlightCollectiveReduceScatter = 4,
+  nearlightCollectiveBroadcast = 5,
+  nearlightCollectiveReduce = 6,
+  nearlightCollectiveAllToAll = 7,
   nearlightCollectiveMin_ = -1,
   nearlightCollectiveMax_ = 0x7fffffff
 } nearlightCollective_t;
@@ -322,7 +327,8 @@ typedef struct {
 #define NEARLIGHT_ROUTE_INITIALIZER \
   { sizeof(nearlightRoute_t), NULL, NULL, NULL, 0, 0 }
 
-/* What a collective of `count` elements would run, and why. The same on all ranks; not collective; any
+/* What a collective of `count` elements would run, and why; `count` is as in the call, and `op` is looked at
+ * where there is one. The same on all ranks; not collective; any
  * thread. Errors: nearlightInvalidArgument (no live communicator, collective, type is none, op is none
  * of this communicator and type, count * size of an element overflows, route is NULL or its size is no size).
  */
@@ -347,16 +353,17 @@ typedef struct {
   uint64_t bytes;       /* of the inputs of all operations */
   uint64_t captured;    /* how many of the operations were captured into a CUDA graph; replays are not seen */
   uint64_t failures;    /* calls that returned an error, of a bad argument or of the communicator */
-  uint64_t routes;      /* ways that all-reduces took; the first of them stand in route[] */
+  uint64_t routes;      /* ways that operations but barriers took; the first of them stand in route[] */
   nearlightRouteCounters_t route[NEARLIGHT_MOST_ROUTES];
+  uint64_t all_gathers; /* operations, and so on */
+  uint64_t reduce_scatters;
+  uint64_t broadcasts;
+  uint64_t reduces;
+  uint64_t all_to_alls;
 } nearlightCounters_t;
 
-#define NEARLIGHT_COUNTERS_INITIALIZER               \
-  {                                                  \
-    sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, { \
-      { NULL, NULL, 0, 0 }                           \
-    }                                                \
-  }
+#define NEARLIGHT_COUNTERS_INITIALIZER \
+  { sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, {{NULL, NULL, 0, 0}}, 0, 0, 0, 0, 0 }
 
 /* What the communicator has done since it was made. Costs its calls nothing to speak of; never blocks; any
  * thread, also while another one is in a call: then each number is one that was true at some moment of it.
@@ -402,6 +409,42 @@ NEARLIGHT_API nearlightResult_t nearlightRedOpDestroy(nearlightRedOp_t op, nearl
 NEARLIGHT_API nearlightResult_t nearlightAllReduce(const void* send, void* recv, size_t count,
                                                    nearlightDataType_t type, nearlightRedOp_t op,
                                                    nearlightComm_t comm, struct CUstream_st* stream);
+
+/* The five that follow take their arguments as NCCL does. What nearlightAllReduce says of types, addresses,
+ * counts, streams, graphs, threads and errors holds for them as well; elements that are not reduced arrive
+ * bit by bit. A buffer that a rank has no use for is not looked at. */
+
+/* recv[r * send_count + i] = send[i] of rank r, for i < send_count: recv has send_count elements of every
+ * rank. In place when send == recv + rank * send_count; otherwise the two must not overlap. */
+NEARLIGHT_API nearlightResult_t nearlightAllGather(const void* send, void* recv, size_t send_count,
+                                                   nearlightDataType_t type, nearlightComm_t comm,
+                                                   struct CUstream_st* stream);
+
+/* recv[i] = op over all ranks of their send[rank * recv_count + i], for i < recv_count: send has recv_count
+ * elements for every rank. In place when recv == send + rank * recv_count; otherwise the two must not
+ * overlap.
+ */
+NEARLIGHT_API nearlightResult_t nearlightReduceScatter(const void* send, void* recv, size_t recv_count,
+                                                       nearlightDataType_t type, nearlightRedOp_t op,
+                                                       nearlightComm_t comm, struct CUstream_st* stream);
+
+/* recv[i] on every rank = send[i] of rank `root`, whose send alone is looked at. In place on the root when
+ * send == recv; otherwise the two must not overlap there. Also an error: root is no rank. */
+NEARLIGHT_API nearlightResult_t nearlightBroadcast(const void* send, void* recv, size_t count,
+                                                   nearlightDataType_t type, int root, nearlightComm_t comm,
+                                                   struct CUstream_st* stream);
+
+/* recv[i] on rank `root`, whose recv alone is looked at, = op over all ranks of send[i]. In place on the root
+ * when send == recv; otherwise the two must not overlap there. Also an error: root is no rank. */
+NEARLIGHT_API nearlightResult_t nearlightReduce(const void* send, void* recv, size_t count,
+                                                nearlightDataType_t type, nearlightRedOp_t op, int root,
+                                                nearlightComm_t comm, struct CUstream_st* stream);
+
+/* recv[r * count + i] = send[rank * count + i] of rank r, for i < count: both have `count` elements for every
+ * rank. Not in place: the two must not overlap. */
+NEARLIGHT_API nearlightResult_t nearlightAllToAll(const void* send, void* recv, size_t count,
+                                                  nearlightDataType_t type, nearlightComm_t comm,
+                                                  struct CUstream_st* stream);
 
 /* No rank goes through before all ranks have come to theirs, and what a rank did before it is seen by all
  * after it. GPU ranks: enqueued on `stream` like an AllReduce, can be captured; the host does not wait. CPU

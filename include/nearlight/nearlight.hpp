@@ -81,7 +81,14 @@ enum class ReduceOp : int {
 inline constexpr ReduceOp sum = ReduceOp::sum, prod = ReduceOp::prod, max = ReduceOp::max,
                           min = ReduceOp::min, avg = ReduceOp::avg;
 
-enum class Collective : int { all_reduce = nearlightCollectiveAllReduce };
+enum class Collective : int {
+  all_reduce = nearlightCollectiveAllReduce,
+  all_gather = nearlightCollectiveAllGather,
+  reduce_scatter = nearlightCollectiveReduceScatter,
+  broadcast = nearlightCollectiveBroadcast,
+  reduce = nearlightCollectiveReduce,
+  all_to_all = nearlightCollectiveAllToAll,
+};
 
 // CUDA's stream: cudaStream_t converts to it.
 using Stream = CUstream_st*;
@@ -135,6 +142,7 @@ struct Counters {
     std::uint64_t operations = 0, bytes = 0;
   };
   std::vector<PerRoute> routes;
+  std::uint64_t all_gathers = 0, reduce_scatters = 0, broadcasts = 0, reduces = 0, all_to_alls = 0;
 };
 
 // What a collective would run, and why.
@@ -287,8 +295,10 @@ class Communicator {
   Counters counters() const {
     nearlightCounters_t counters = NEARLIGHT_COUNTERS_INITIALIZER;
     detail::check(nearlightCommGetCounters(comm_, &counters));
-    Counters out{counters.all_reduces, counters.barriers, counters.bytes,
-                 counters.captured,    counters.failures, {}};
+    Counters out{counters.all_reduces, counters.barriers,        counters.bytes,
+                 counters.captured,    counters.failures,        {},
+                 counters.all_gathers, counters.reduce_scatters, counters.broadcasts,
+                 counters.reduces,     counters.all_to_alls};
     for (std::size_t i = 0; i < NEARLIGHT_MOST_ROUTES && i < counters.routes; ++i) {
       const nearlightRouteCounters_t& route = counters.route[i];
       out.routes.push_back({route.algorithm, route.protocol, route.operations, route.bytes});
@@ -321,11 +331,51 @@ class Communicator {
   // recv[i] = op over all ranks of send[i]; see nearlightAllReduce.
   void all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
                   Stream stream = nullptr) {
-    reduce(send, recv, count, type, static_cast<nearlightRedOp_t>(op), stream);
+    reduce_all(send, recv, count, type, static_cast<nearlightRedOp_t>(op), stream);
   }
   void all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Operator& op,
                   Stream stream = nullptr) {
-    reduce(send, recv, count, type, op.handle(), stream);
+    reduce_all(send, recv, count, type, op.handle(), stream);
+  }
+
+  // recv[r * send_count + i] = send[i] of rank r; see nearlightAllGather.
+  void all_gather(const void* send, void* recv, std::size_t send_count, DataType type,
+                  Stream stream = nullptr) {
+    detail::check(
+        nearlightAllGather(send, recv, send_count, static_cast<nearlightDataType_t>(type), comm_, stream));
+  }
+  // recv[i] = op over all ranks of send[rank * recv_count + i]; see nearlightReduceScatter.
+  void reduce_scatter(const void* send, void* recv, std::size_t recv_count, DataType type, ReduceOp op,
+                      Stream stream = nullptr) {
+    detail::check(nearlightReduceScatter(send, recv, recv_count, static_cast<nearlightDataType_t>(type),
+                                         static_cast<nearlightRedOp_t>(op), comm_, stream));
+  }
+  void reduce_scatter(const void* send, void* recv, std::size_t recv_count, DataType type, const Operator& op,
+                      Stream stream = nullptr) {
+    detail::check(nearlightReduceScatter(send, recv, recv_count, static_cast<nearlightDataType_t>(type),
+                                         op.handle(), comm_, stream));
+  }
+  // recv[i] = send[i] of the root; see nearlightBroadcast.
+  void broadcast(const void* send, void* recv, std::size_t count, DataType type, int root,
+                 Stream stream = nullptr) {
+    detail::check(
+        nearlightBroadcast(send, recv, count, static_cast<nearlightDataType_t>(type), root, comm_, stream));
+  }
+  // recv[i] on the root = op over all ranks of send[i]; see nearlightReduce.
+  void reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, int root,
+              Stream stream = nullptr) {
+    detail::check(nearlightReduce(send, recv, count, static_cast<nearlightDataType_t>(type),
+                                  static_cast<nearlightRedOp_t>(op), root, comm_, stream));
+  }
+  void reduce(const void* send, void* recv, std::size_t count, DataType type, const Operator& op, int root,
+              Stream stream = nullptr) {
+    detail::check(nearlightReduce(send, recv, count, static_cast<nearlightDataType_t>(type), op.handle(),
+                                  root, comm_, stream));
+  }
+  // recv[r * count + i] = send[rank * count + i] of rank r; see nearlightAllToAll.
+  void all_to_all(const void* send, void* recv, std::size_t count, DataType type, Stream stream = nullptr) {
+    detail::check(
+        nearlightAllToAll(send, recv, count, static_cast<nearlightDataType_t>(type), comm_, stream));
   }
 
   // No rank goes through before all have come; see nearlightBarrier.
@@ -349,8 +399,8 @@ class Communicator {
   }
 
  private:
-  void reduce(const void* send, void* recv, std::size_t count, DataType type, nearlightRedOp_t op,
-              Stream stream) {
+  void reduce_all(const void* send, void* recv, std::size_t count, DataType type, nearlightRedOp_t op,
+                  Stream stream) {
     detail::check(
         nearlightAllReduce(send, recv, count, static_cast<nearlightDataType_t>(type), op, comm_, stream));
   }

@@ -47,6 +47,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "nearlightRedOpCreatePreMulSum": (c_int, [POINTER(c_int), c_void_p, c_int, c_int, _COMM]),
     "nearlightRedOpDestroy": (c_int, [c_int, _COMM]),
     "nearlightAllReduce": (c_int, [_ADDRESS, _ADDRESS, c_size_t, c_int, c_int, _COMM, _STREAM]),
+    "nearlightAllGather": (c_int, [_ADDRESS, _ADDRESS, c_size_t, c_int, _COMM, _STREAM]),
+    "nearlightReduceScatter": (c_int, [_ADDRESS, _ADDRESS, c_size_t, c_int, c_int, _COMM, _STREAM]),
+    "nearlightBroadcast": (c_int, [_ADDRESS, _ADDRESS, c_size_t, c_int, c_int, _COMM, _STREAM]),
+    "nearlightReduce": (c_int, [_ADDRESS, _ADDRESS, c_size_t, c_int, c_int, c_int, _COMM, _STREAM]),
+    "nearlightAllToAll": (c_int, [_ADDRESS, _ADDRESS, c_size_t, c_int, _COMM, _STREAM]),
     "nearlightBarrier": (c_int, [_COMM, _STREAM]),
 }
 

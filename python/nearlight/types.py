@@ -47,3 +47,8 @@ class Collective(enum.IntEnum):
     """What `Communicator.explain` can be asked about."""
 
     all_reduce = 1
+    all_gather = 3
+    reduce_scatter = 4
+    broadcast = 5
+    reduce = 6
+    all_to_all = 7

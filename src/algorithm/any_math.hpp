@@ -65,6 +65,12 @@ class ScaledBuffer : public Buffer<S, T> {
   NL_FN ScaledBuffer(void* data, std::uint64_t count, bool scaled, std::uint64_t factor)
       : Base(data, count), scaled_(scaled), factor_(factor) {}
 
+  NL_FN ScaledBuffer part(std::uint64_t at, std::uint64_t count) const {
+    ScaledBuffer part = *this;
+    static_cast<Base&>(part) = Base::part(at, count);
+    return part;
+  }
+
   NL_FN exec::Pack load_pack(typename Base::Place place) const { return scale(Base::load_pack(place)); }
   NL_FN exec::Vec load_vec(std::uint64_t index) const {
     exec::Vec vec = Base::load_vec(index);

@@ -32,6 +32,10 @@ class Buffer {
         vec_aligned_(S::kUnalignedAccess || reinterpret_cast<std::uintptr_t>(data) % sizeof(exec::Vec) == 0) {
   }
 
+  // A buffer of `count` of its elements, from `at` on.
+  NL_FN Buffer part(std::uint64_t at, std::uint64_t count) const { return {data_ + at, count}; }
+  NL_FN const void* place() const { return data_; }
+
   NL_FN std::uint64_t packs() const { return (count_ + kPerPack - 1) / kPerPack; }
   NL_FN std::uint64_t vecs() const { return (count_ + kPerVec - 1) / kPerVec; }
   // Vectors with no element past the end, and where vector `index` begins.

@@ -29,6 +29,8 @@ namespace nearlight::algorithm {
 struct LlUnits {
   using Unit = exec::Pack;
   static constexpr bool kResets = false;
+  // Of a part (parts.hpp), however small: who has heard nothing has no credit.
+  static constexpr std::uint32_t kLeast = 1;
 
   template <class Bufs>
   static NL_FN std::uint64_t count(const Bufs& buffer) {
@@ -76,6 +78,7 @@ template <class Rewrite>
 struct SentinelUnits {
   using Unit = exec::Vec;
   static constexpr bool kResets = true;
+  static constexpr std::uint32_t kLeast = 1;
 
   template <class Bufs>
   static NL_FN std::uint64_t count(const Bufs& buffer) {

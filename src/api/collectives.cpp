@@ -1,4 +1,7 @@
 // The collectives, their operators, and what would run.
+#include <algorithm>
+#include <iterator>
+
 #include "api/arguments.hpp"
 #include "api/handles.hpp"
 #include "api/operators.hpp"
@@ -9,6 +12,46 @@ namespace nearlight::api {
 
 static_assert(sizeof(nearlightRoute_t) >= kFirstRouteBytes);
 static_assert(static_cast<int>(Collective::all_reduce) == nearlightCollectiveAllReduce);
+static_assert(static_cast<int>(Collective::all_gather) == nearlightCollectiveAllGather);
+static_assert(static_cast<int>(Collective::reduce_scatter) == nearlightCollectiveReduceScatter);
+static_assert(static_cast<int>(Collective::broadcast) == nearlightCollectiveBroadcast);
+static_assert(static_cast<int>(Collective::reduce) == nearlightCollectiveReduce);
+static_assert(static_cast<int>(Collective::all_to_all) == nearlightCollectiveAllToAll);
+
+namespace {
+
+// Of a collective that moves elements and reduces nothing.
+nearlightResult_t move(const char* name, Collective collective, const void* send, void* recv, size_t count,
+                       nearlightDataType_t type, int root, nearlightComm_t comm, struct CUstream_st* stream) {
+  return guarded(name, [=](Where& where) -> Status {
+    const Call call(comm);
+    if (!call) return call.status();
+    where.rank = call.rank();
+    NL_TRY_ASSIGN(const DataType known_type, to_type(type));
+    return call->collective({collective, send, recv, count, known_type, ReduceOp::sum, root}, stream);
+  });
+}
+
+nearlightResult_t reduce(const char* name, Collective collective, const void* send, void* recv, size_t count,
+                         nearlightDataType_t type, nearlightRedOp_t op, int root, nearlightComm_t comm,
+                         struct CUstream_st* stream) {
+  return guarded(name, [=](Where& where) -> Status {
+    const Call call(comm);
+    if (!call) return call.status();
+    where.rank = call.rank();
+    NL_TRY_ASSIGN(const DataType known_type, to_type(type));
+    NL_TRY_ASSIGN(const Reduction reduction, find_reduction(comm, op, known_type));
+    return call->collective({collective, send, recv, count, known_type, reduction, root}, stream);
+  });
+}
+
+bool is_known(nearlightCollective_t collective) {
+  return std::any_of(std::begin(kCollectives), std::end(kCollectives), [collective](Collective known) {
+    return known != Collective::barrier && static_cast<int>(known) == static_cast<int>(collective);
+  });
+}
+
+}  // namespace
 
 }  // namespace nearlight::api
 
@@ -32,6 +75,34 @@ nearlightResult_t nearlightAllReduce(const void* send, void* recv, size_t count,
   });
 }
 
+nearlightResult_t nearlightAllGather(const void* send, void* recv, size_t send_count,
+                                     nearlightDataType_t type, nearlightComm_t comm,
+                                     struct CUstream_st* stream) {
+  return move(__func__, Collective::all_gather, send, recv, send_count, type, 0, comm, stream);
+}
+
+nearlightResult_t nearlightReduceScatter(const void* send, void* recv, size_t recv_count,
+                                         nearlightDataType_t type, nearlightRedOp_t op, nearlightComm_t comm,
+                                         struct CUstream_st* stream) {
+  return reduce(__func__, Collective::reduce_scatter, send, recv, recv_count, type, op, 0, comm, stream);
+}
+
+nearlightResult_t nearlightBroadcast(const void* send, void* recv, size_t count, nearlightDataType_t type,
+                                     int root, nearlightComm_t comm, struct CUstream_st* stream) {
+  return move(__func__, Collective::broadcast, send, recv, count, type, root, comm, stream);
+}
+
+nearlightResult_t nearlightReduce(const void* send, void* recv, size_t count, nearlightDataType_t type,
+                                  nearlightRedOp_t op, int root, nearlightComm_t comm,
+                                  struct CUstream_st* stream) {
+  return reduce(__func__, Collective::reduce, send, recv, count, type, op, root, comm, stream);
+}
+
+nearlightResult_t nearlightAllToAll(const void* send, void* recv, size_t count, nearlightDataType_t type,
+                                    nearlightComm_t comm, struct CUstream_st* stream) {
+  return move(__func__, Collective::all_to_all, send, recv, count, type, 0, comm, stream);
+}
+
 nearlightResult_t nearlightBarrier(nearlightComm_t comm, struct CUstream_st* stream) {
   return guarded(__func__, [=](Where& where) -> Status {
     const Call call(comm);
@@ -45,15 +116,22 @@ nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t c
                                    nearlightDataType_t type, nearlightRedOp_t op, nearlightRoute_t* route) {
   return guarded(__func__, [=](Where&) -> Status {
     NL_TRY(check_sized("route", route, kFirstRouteBytes));
-    if (collective != nearlightCollectiveAllReduce) {
+    if (!is_known(collective)) {
       return failure(Code::invalid_argument, "collective: %d is none", static_cast<int>(collective));
     }
     NL_TRY_ASSIGN(const DataType known_type, to_type(type));
     NL_TRY(check_bytes(count, known_type));
     const Visit visit(comm);
     NL_TRY(visit.status());
-    NL_TRY_ASSIGN(const Reduction reduction, find_reduction(comm, op, known_type));
-    const route::Route chosen = visit->explain_all_reduce(count, known_type, reduction.op);
+    const auto known = static_cast<Collective>(collective);
+    Reduction reduction = ReduceOp::sum;
+    if (is_reduction(known)) {
+      NL_TRY_ASSIGN(reduction, find_reduction(comm, op, known_type));
+    }
+    NL_TRY_ASSIGN(const route::Route chosen,
+                  known == Collective::all_reduce
+                      ? Result<route::Route>(visit->explain_all_reduce(count, known_type, reduction.op))
+                      : visit->explain({known, nullptr, nullptr, count, known_type, reduction}));
     nearlightRoute_t filled = NEARLIGHT_ROUTE_INITIALIZER;
     filled.algorithm = algorithm::name_of(chosen.algorithm);
     filled.protocol = route::protocol_name(chosen);

@@ -47,8 +47,13 @@ nearlightCommStatus_t status_of(const runtime::Communicator& communicator) {
 nearlightCounters_t counters_of(const runtime::Communicator& communicator) {
   nearlightCounters_t filled = NEARLIGHT_COUNTERS_INITIALIZER;
   const runtime::Counters counters = communicator.counters();
-  filled.all_reduces = counters.all_reduces;
-  filled.barriers = counters.barriers;
+  filled.all_reduces = counters.of(Collective::all_reduce);
+  filled.barriers = counters.of(Collective::barrier);
+  filled.all_gathers = counters.of(Collective::all_gather);
+  filled.reduce_scatters = counters.of(Collective::reduce_scatter);
+  filled.broadcasts = counters.of(Collective::broadcast);
+  filled.reduces = counters.of(Collective::reduce);
+  filled.all_to_alls = counters.of(Collective::all_to_all);
   filled.bytes = counters.bytes;
   filled.captured = counters.captured;
   filled.failures = counters.failures;

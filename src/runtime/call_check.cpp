@@ -50,6 +50,7 @@ constexpr Field kFields[] = {
     {"threads", number_in_words},
     {"first_slot", number_in_words},
     {"captured into a graph", yes_or_no},
+    {"root", number_in_words},
 };
 using Values = std::array<std::uint64_t, std::size(kFields)>;
 
@@ -65,7 +66,8 @@ Values values_of(const Call& call, std::uint64_t number) {
           call.options.grid,
           call.options.threads,
           call.options.first_slot,
-          call.captured ? 1u : 0u};
+          call.captured ? 1u : 0u,
+          static_cast<std::uint64_t>(call.root)};
 }
 
 Status compare(std::uint64_t number, const Values& first, std::size_t first_rank, const Values& other,

@@ -25,6 +25,7 @@ struct Call {
   std::uint64_t path = 0;  // the forced path, as number_of() in steering.hpp has it
   CallOptions options = {};
   bool captured = false;  // into a CUDA graph
+  int root = 0;
 };
 
 // Collective. `number`: how many calls of this communicator were compared before. A difference is

@@ -18,8 +18,7 @@ const char* name_of(CallState state) {
 
 Counters CallLog::counters() const {
   Counters counters;
-  counters.all_reduces = all_reduces_.read();
-  counters.barriers = barriers_.read();
+  for (std::size_t i = 0; i < operations_.size(); ++i) counters.operations[i] = operations_[i].read();
   counters.bytes = total_bytes_.read();
   counters.captured = captured_.read();
   counters.failures = failures_.read();

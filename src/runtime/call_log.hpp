@@ -19,8 +19,8 @@ namespace nearlight::runtime {
 
 // Operations are calls that went through: on a CPU they are done, on a GPU enqueued or captured.
 struct Counters {
-  std::uint64_t all_reduces = 0, barriers = 0;
-  std::uint64_t bytes = 0;     // of their inputs
+  std::array<std::uint64_t, kCollectiveNumbers> operations{};  // by Collective
+  std::uint64_t bytes = 0;                                     // of their inputs
   std::uint64_t captured = 0;  // how many of the operations went into a CUDA graph; replays are not seen
   std::uint64_t failures = 0;  // calls that returned an error
   struct PerRoute {
@@ -28,7 +28,9 @@ struct Counters {
     route::Protocol protocol;
     std::uint64_t operations, bytes;
   };
-  std::vector<PerRoute> routes;  // those that were taken, of the all-reduces; a single rank copies
+  std::vector<PerRoute> routes;  // those that were taken, barriers aside; a single rank copies
+
+  std::uint64_t of(Collective collective) const { return operations[static_cast<std::size_t>(collective)]; }
 };
 
 enum class CallState : std::uint8_t { running, done, captured, failed };
@@ -77,7 +79,7 @@ class CallLog {
     } else {
       now_.state = captured ? CallState::captured : CallState::done;
       if (captured) captured_.add(1);
-      (now_.collective == Collective::barrier ? barriers_ : all_reduces_).add(1);
+      operations_[static_cast<std::size_t>(now_.collective) % kCollectiveNumbers].add(1);
       total_bytes_.add(bytes_);
       if (now_.routed) {
         PerRoute& route = routes_[index_of(now_.algorithm, now_.protocol)];
@@ -149,7 +151,8 @@ class CallLog {
   std::uint64_t number_ = 0, bytes_ = 0;
   CallEntry now_;
 
-  Counter all_reduces_, barriers_, total_bytes_, captured_, failures_;
+  std::array<Counter, kCollectiveNumbers> operations_;
+  Counter total_bytes_, captured_, failures_;
   std::array<PerRoute, kAlgorithms * kProtocols> routes_;
   std::array<Entry, kLast> entries_;
 };

@@ -1,5 +1,7 @@
 #include "runtime/call_route.hpp"
 
+#include "route/parts.hpp"
+
 namespace nearlight::runtime {
 
 Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions& options) {
@@ -49,6 +51,17 @@ Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions&
   route.reason = options.protocol ? "the caller asked for this algorithm and this protocol"
                                   : "the caller asked for this algorithm";
   return route;
+}
+
+Result<route::Route> route_of_parts(const CollectiveCall& call, const route::Facts& facts,
+                                    const CallOptions& options) {
+  const bool reduces = is_reduction(call.collective);
+  if (facts.nranks > 1 && options.algorithm && *options.algorithm != route::Algorithm::one_shot) {
+    return failure(Code::invalid_argument, "algorithm: %s is none that %s takes", name_of(*options.algorithm),
+                   name_of(call.collective));
+  }
+  if (facts.nranks > 1 && options.protocol) return route::forced_parts(facts, reduces, *options.protocol);
+  return route::parts(facts, reduces);
 }
 
 }  // namespace nearlight::runtime

@@ -11,4 +11,8 @@ namespace nearlight::runtime {
 // Code::invalid_argument names the option that cannot be.
 Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions& options);
 
+// The same of a collective that goes by parts; `facts.count` is the call's.
+Result<route::Route> route_of_parts(const CollectiveCall& call, const route::Facts& facts,
+                                    const CallOptions& options);
+
 }  // namespace nearlight::runtime

@@ -21,12 +21,7 @@ bool is_possible(std::chrono::milliseconds time) { return time.count() >= 1 && t
 
 }  // namespace
 
-Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type,
-                     const Reduction& reduction) {
-  const std::size_t element = size_of(type);
-  if (element == 0)
-    return failure(Code::invalid_argument, "type: %d is no data type of this version",
-                   static_cast<int>(type));
+Status check_reduction(DataType type, const Reduction& reduction) {
   if (!is_valid(reduction.op)) {
     return failure(Code::invalid_argument, "op: %d is no reduction of this version",
                    static_cast<int>(reduction.op));
@@ -39,6 +34,16 @@ Status check_buffers(const void* send, const void* recv, std::size_t count, Data
     return failure(Code::invalid_argument, "op: the factor is of type %s, the elements are %s",
                    name_of(reduction.factor->type), name_of(type));
   }
+  return {};
+}
+
+Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type,
+                     const Reduction& reduction) {
+  const std::size_t element = size_of(type);
+  if (element == 0)
+    return failure(Code::invalid_argument, "type: %d is no data type of this version",
+                   static_cast<int>(type));
+  NL_TRY(check_reduction(type, reduction));
   if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / element) {
     return failure(Code::invalid_argument, "count: %zu elements of %zu bytes do not fit an address space",
                    count, element);
@@ -62,6 +67,11 @@ Status check_buffers(const void* send, const void* recv, std::size_t count, Data
                    static_cast<std::size_t>(bytes));
   }
   return {};
+}
+
+Status check_no_stream(Stream stream) {
+  if (stream == nullptr) return {};
+  return failure(Code::invalid_argument, "stream is %p; CPU ranks take none (null)", stream);
 }
 
 Deadline create_deadline(const Options& options) {

@@ -16,9 +16,15 @@
 
 namespace nearlight::runtime {
 
+// Whether there is such an operator for the type; names op.
+Status check_reduction(DataType type, const Reduction& reduction);
+
 // The arguments of one reduction; count > 0.
 Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type,
                      const Reduction& reduction);
+
+// CPU ranks.
+Status check_no_stream(Stream stream);
 
 // When creation must be done. Every rank has one, even with a create_timeout that check_options refuses: it
 // must still tell the others.

@@ -1,11 +1,25 @@
 // The collectives by number, as they stand in fault records.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace nearlight {
 
-enum class Collective : std::uint32_t { all_reduce = 1, barrier = 2 };
+enum class Collective : std::uint32_t {
+  all_reduce = 1,
+  barrier = 2,
+  all_gather = 3,
+  reduce_scatter = 4,
+  broadcast = 5,
+  reduce = 6,
+  all_to_all = 7,
+};
+inline constexpr Collective kCollectives[] = {
+    Collective::all_reduce, Collective::barrier, Collective::all_gather, Collective::reduce_scatter,
+    Collective::broadcast,  Collective::reduce,  Collective::all_to_all};
+// One more than the largest number.
+inline constexpr std::size_t kCollectiveNumbers = 8;
 
 // As in result files: "all_reduce"; "invalid" for anything else.
 constexpr const char* name_of(Collective collective) {
@@ -14,8 +28,31 @@ constexpr const char* name_of(Collective collective) {
       return "all_reduce";
     case Collective::barrier:
       return "barrier";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::broadcast:
+      return "broadcast";
+    case Collective::reduce:
+      return "reduce";
+    case Collective::all_to_all:
+      return "all_to_all";
   }
   return "invalid";
+}
+
+// Whether its elements are added up, or what else the operator says.
+constexpr bool is_reduction(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+         collective == Collective::reduce;
+}
+constexpr bool has_root(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce;
+}
+// Whether parts go from each rank to each other one (algorithm/parts.hpp).
+constexpr bool goes_by_parts(Collective collective) {
+  return collective != Collective::all_reduce && collective != Collective::barrier;
 }
 
 }  // namespace nearlight

@@ -15,6 +15,7 @@
 #include "base/types.hpp"
 #include "route/route.hpp"
 #include "runtime/call_log.hpp"
+#include "runtime/collective_call.hpp"
 
 namespace nearlight::runtime {
 
@@ -131,6 +132,15 @@ class Communicator {
   // was written anywhere), the recorded fault once the communicator has failed.
   virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                             const Reduction& op, Stream stream, const CallOptions& options = {}) = 0;
+
+  // A collective that goes by parts, with the arguments and in-place rules of NCCL (nearlight.h has them).
+  // Moved elements keep their bits; reduced ones are as all_reduce's, in rank order. Types, counts,
+  // alignments, streams and errors: as all_reduce. Of the options: protocol, grid, threads and the test
+  // hooks (GPU: delays of moves alone; CPU: those of reductions for f32 alone).
+  virtual Status collective(const CollectiveCall& call, Stream stream, const CallOptions& options = {}) = 0;
+  // What it would run, and why; where collective() would refuse the options, the same failure. No pointer is
+  // looked at.
+  virtual Result<route::Route> explain(const CollectiveCall& call, const CallOptions& options = {}) const = 0;
 
   // No rank's goes through before all have come to theirs, and what a rank did before it is seen by all after
   // it. GPU: enqueued on `stream`, as all_reduce is; the host does not wait. Errors: the recorded fault once

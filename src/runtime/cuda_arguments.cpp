@@ -5,23 +5,23 @@
 
 namespace nearlight::runtime {
 
-Status CudaArguments::ask(const void* send, const void* recv, std::size_t bytes, cudaStream_t stream) {
+Status CudaArguments::ask(const void* send, std::size_t send_bytes, const void* recv, std::size_t recv_bytes,
+                          cudaStream_t stream) {
   const RelaxedCapture relaxed;
   NL_TRY(relaxed.status());
-  if (bytes != 0) {
-    NL_TRY(ask_pointer("send", send));
-    NL_TRY(ask_pointer("recv", recv));
-  }
-  if (always_ && bytes != 0) {
-    NL_TRY(ask_pointer("the end of send", static_cast<const char*>(send) + bytes - 1));
-    NL_TRY(ask_pointer("the end of recv", static_cast<const char*>(recv) + bytes - 1));
-  }
+  NL_TRY(ask_buffer("send", "the end of send", send, send_bytes));
+  NL_TRY(ask_buffer("recv", "the end of recv", recv, recv_bytes));
   if (always_ || !seen(stream)) NL_TRY(ask_stream(stream));
-  if (bytes != 0) {
-    remember(send);
-    remember(recv);
-  }
+  if (send != nullptr) remember(send);
+  if (recv != nullptr) remember(recv);
   return {};
+}
+
+Status CudaArguments::ask_buffer(const char* name, const char* end_name, const void* pointer,
+                                 std::size_t bytes) const {
+  if (pointer == nullptr) return {};
+  NL_TRY(ask_pointer(name, pointer));
+  return always_ ? ask_pointer(end_name, static_cast<const char*>(pointer) + bytes - 1) : Status();
 }
 
 Status CudaArguments::ask_pointer(const char* name, const void* pointer) const {

@@ -20,15 +20,18 @@ class CudaArguments {
   CudaArguments() = default;
   CudaArguments(int device, bool always) : device_(device), always_(always) {}
 
-  // `bytes` > 0, not null. In check mode the last byte is looked at too. Code::invalid_argument names the
-  // argument.
-  Status check(const void* send, const void* recv, std::size_t bytes, cudaStream_t stream) {
+  // Not null where there are bytes; nothing is asked of a buffer of 0. In check mode the last byte is looked
+  // at too. Code::invalid_argument names the argument.
+  Status check(const void* send, std::size_t send_bytes, const void* recv, std::size_t recv_bytes,
+               cudaStream_t stream) {
+    if (send_bytes == 0) send = nullptr;
+    if (recv_bytes == 0) recv = nullptr;
     if (!always_ && seen(send) && seen(recv) && seen(stream)) return {};
-    return ask(send, recv, bytes, stream);
+    return ask(send, send_bytes, recv, recv_bytes, stream);
   }
   // Of a call without buffers.
   Status check_stream(cudaStream_t stream) {
-    return !always_ && seen(stream) ? Status() : ask(nullptr, nullptr, 0, stream);
+    return !always_ && seen(stream) ? Status() : ask(nullptr, 0, nullptr, 0, stream);
   }
 
  private:
@@ -41,8 +44,10 @@ class CudaArguments {
   bool seen(const void* what) const { return what == nullptr || seen_[place(what)] == what; }
   void remember(const void* what) { seen_[place(what)] = what; }
 
-  // bytes 0: the stream alone.
-  Status ask(const void* send, const void* recv, std::size_t bytes, cudaStream_t stream);
+  // A null pointer is not asked about.
+  Status ask(const void* send, std::size_t send_bytes, const void* recv, std::size_t recv_bytes,
+             cudaStream_t stream);
+  Status ask_buffer(const char* name, const char* end_name, const void* pointer, std::size_t bytes) const;
   Status ask_pointer(const char* name, const void* pointer) const;
   Status ask_stream(cudaStream_t stream);
 

@@ -114,6 +114,27 @@ route::Route CudaCommunicator::explain_all_reduce(std::size_t count, DataType ty
   return route::all_reduce(facts(count, type, op));
 }
 
+Status CudaCommunicator::apply_shape(const CallOptions& options, route::Route& route) const {
+  if (options.grid != 0) {
+    if (options.grid > regions_) {
+      return failure(Code::invalid_argument, "grid: %u CTAs, but the communicator has %u regions",
+                     options.grid, regions_);
+    }
+    if (max_ctas_ != 0 && options.grid > max_ctas_) {
+      return failure(Code::invalid_argument, "grid: %u CTAs, but max_ctas is %u", options.grid, max_ctas_);
+    }
+    route.grid = options.grid;
+  }
+  if (options.threads != 0) {
+    if (options.threads % 32 != 0 || options.threads > algorithm::kMaxThreads) {
+      return failure(Code::invalid_argument, "threads: %u is not a multiple of 32 up to %u", options.threads,
+                     algorithm::kMaxThreads);
+    }
+    route.threads = options.threads;
+  }
+  return {};
+}
+
 Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type, ReduceOp op,
                                                 const CallOptions& options, bool in_a_loop) const {
   route::Facts facts = this->facts(count, type, op);
@@ -146,23 +167,7 @@ Result<route::Route> CudaCommunicator::route_of(std::size_t count, DataType type
   NL_TRY_ASSIGN(route::Route route, route_of_call(facts, options));
   if (algorithm::is_elsewhere(route.algorithm)) return route;
   route.held = options.delay_point != 0 ? 1 : std::max(1u, route.held);
-  if (options.grid != 0) {
-    if (options.grid > regions_) {
-      return failure(Code::invalid_argument, "grid: %u CTAs, but the communicator has %u regions",
-                     options.grid, regions_);
-    }
-    if (max_ctas_ != 0 && options.grid > max_ctas_) {
-      return failure(Code::invalid_argument, "grid: %u CTAs, but max_ctas is %u", options.grid, max_ctas_);
-    }
-    route.grid = options.grid;
-  }
-  if (options.threads != 0) {
-    if (options.threads % 32 != 0 || options.threads > algorithm::kMaxThreads) {
-      return failure(Code::invalid_argument, "threads: %u is not a multiple of 32 up to %u", options.threads,
-                     algorithm::kMaxThreads);
-    }
-    route.threads = options.threads;
-  }
+  NL_TRY(apply_shape(options, route));
   if (route.algorithm == route::Algorithm::one_shot)
     route.first_region = placement_.first_region(route.protocol, route.grid);
   if (route.protocol == route::Protocol::ll && route.threads * route.held > layout_.slots) {
@@ -266,17 +271,8 @@ Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::s
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
-  NL_TRY(arguments_.check(send, recv, count * size_of(type), stream));
-  if (nranks() == 1) {
-    calls_.take(route::Algorithm::copy, route::Route().protocol);
-    NL_TRY_ASSIGN(capturing, CudaControl::is_capturing(stream));
-    if (op.op == ReduceOp::premul_sum) {
-      return algorithm::cuda::launch_alone(args_of(send, recv, count, op, options), type, max_ctas_, stream);
-    }
-    if (recv == send) return {};
-    return cuda_status("cudaMemcpyAsync",
-                       cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
-  }
+  NL_TRY(arguments_.check(send, count * size_of(type), recv, count * size_of(type), stream));
+  if (nranks() == 1) return enqueue_alone(send, recv, count, type, op, stream, capturing);
   NL_TRY_ASSIGN(const route::Route route, route_of(count, type, op.op, options, false));
   // A call that only kernels of our own can make, on the way elsewhere.
   if (own_way_failed && !algorithm::is_elsewhere(route.algorithm)) return status();

@@ -49,6 +49,8 @@ class CudaCommunicator final : public Communicator {
   const char* memory() const override { return heap_->kind(); }
   Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                     Stream stream, const CallOptions& options) override;
+  Status collective(const CollectiveCall& call, Stream stream, const CallOptions& options) override;
+  Result<route::Route> explain(const CollectiveCall& call, const CallOptions& options) const override;
   Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
@@ -82,6 +84,11 @@ class CudaCommunicator final : public Communicator {
   Status enqueue_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
                             const Reduction& op, Stream stream, const CallOptions& options, bool& capturing);
   Status enqueue_barrier(Stream stream, bool& capturing);
+  Status enqueue_collective(const CollectiveCall& call, Stream stream, const CallOptions& options,
+                            bool& capturing);
+  // Of one rank alone: its input is its output.
+  Status enqueue_alone(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
+                       cudaStream_t stream, bool& capturing);
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);
   // The ranks' own way alone: calls may still go elsewhere.
@@ -125,6 +132,8 @@ class CudaCommunicator final : public Communicator {
   Status clear_regions();
   // Puts the sentinel into this rank's packets.
   Status empty_packets();
+  // Grid and threads that the caller gives; names the one that cannot be.
+  Status apply_shape(const CallOptions& options, route::Route& route) const;
   // With every check of `options`.
   Result<route::Route> route_of(std::size_t count, DataType type, ReduceOp op, const CallOptions& options,
                                 bool in_a_loop) const;

@@ -8,6 +8,7 @@
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
 #include "algorithm/cuda/host_turn.hpp"
+#include "algorithm/cuda/parts.hpp"
 #include "base/fault_point.hpp"
 #include "base/variables.hpp"
 #include "memory/handover.hpp"
@@ -127,9 +128,11 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     NL_TRY(fault_points::pass(fault_points::kCudaKernels));
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
+    NL_TRY(algorithm::cuda::preload_parts());
     if (may_use_lines) NL_TRY(probe::load_line_test());
     if (calibrates || comm->tracer_) NL_TRY(algorithm::cuda::preload_clock());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
+    if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_parts());
     NL_TRY(algorithm::cuda::preload_full_stop());
     NL_TRY(algorithm::cuda::preload_host_turn());
     if (comm->check_) NL_TRY(comm->stream_order_.begin());

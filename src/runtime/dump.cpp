@@ -37,9 +37,8 @@ using Region = protocol::FlatRegion<HostSpace>;
 
 void add_call(std::string& text, const CallEntry& call) {
   add(text, "#%" PRIu64 " %s", call.number, name_of(call.collective));
-  if (call.collective == Collective::all_reduce) {
-    add(text, " of %" PRIu64 " %s, %s", call.count, name_of(call.type), name_of(call.op));
-  }
+  if (call.collective != Collective::barrier) add(text, " of %" PRIu64 " %s", call.count, name_of(call.type));
+  if (is_reduction(call.collective)) add(text, ", %s", name_of(call.op));
   if (call.routed)
     add(text, ", %s %s", algorithm::name_of(call.algorithm),
         route::protocol_name(call.algorithm, call.protocol));
@@ -47,10 +46,14 @@ void add_call(std::string& text, const CallEntry& call) {
 }
 
 void add_counters(std::string& text, const Counters& counters) {
-  add(text,
-      "counters: %" PRIu64 " all_reduces, %" PRIu64 " barriers, %" PRIu64 " bytes, %" PRIu64
-      " captured, %" PRIu64 " failures\n",
-      counters.all_reduces, counters.barriers, counters.bytes, counters.captured, counters.failures);
+  add(text, "counters: %" PRIu64 " all_reduces, %" PRIu64 " barriers, ", counters.of(Collective::all_reduce),
+      counters.of(Collective::barrier));
+  for (const Collective collective : kCollectives) {
+    if (goes_by_parts(collective) && counters.of(collective) != 0)
+      add(text, "%" PRIu64 " %s, ", counters.of(collective), name_of(collective));
+  }
+  add(text, "%" PRIu64 " bytes, %" PRIu64 " captured, %" PRIu64 " failures\n", counters.bytes,
+      counters.captured, counters.failures);
   for (const auto& route : counters.routes) {
     add(text, "  %s %s: %" PRIu64 " (%" PRIu64 " bytes)\n", algorithm::name_of(route.algorithm),
         route::protocol_name(route.algorithm, route.protocol), route.operations, route.bytes);
@@ -191,7 +194,7 @@ std::string dump_summary(int rank, const CallLog& calls) {
   const Counters counters = calls.counters();
   std::string text;
   add(text, "time-out on rank %d after %" PRIu64 " all_reduces and %" PRIu64 " barriers", rank,
-      counters.all_reduces, counters.barriers);
+      counters.of(Collective::all_reduce), counters.of(Collective::barrier));
   if (const auto last = calls.last_calls(); !last.empty()) {
     text += "; last call ";
     add_call(text, last.back());

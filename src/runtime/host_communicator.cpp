@@ -33,11 +33,6 @@ Status check_group(const Exchange& exchange) {
   return {};
 }
 
-Status check_no_stream(Stream stream) {
-  if (stream == nullptr) return {};
-  return failure(Code::invalid_argument, "stream is %p; CPU ranks take none (null)", stream);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchange,

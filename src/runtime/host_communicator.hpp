@@ -44,6 +44,8 @@ class HostCommunicator final : public Communicator {
   const char* memory() const override { return heap_->kind(); }
   Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                     Stream stream, const CallOptions& options) override;
+  Status collective(const CollectiveCall& call, Stream stream, const CallOptions& options) override;
+  Result<route::Route> explain(const CollectiveCall& call, const CallOptions& options) const override;
   Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
@@ -73,6 +75,7 @@ class HostCommunicator final : public Communicator {
   // Makes a call with the retries there are. `attempt(first)`: the data of one attempt; after it comes a
   // barrier.
   Status run_with_retries(bool can_repeat, const std::function<Status(bool first)>& attempt);
+  Status run_collective(const CollectiveCall& call, Stream stream, const CallOptions& options);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);

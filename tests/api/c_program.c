@@ -65,7 +65,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightRouteCounters_t, operations, 16, 8);
   PIN_FIELD(nearlightRouteCounters_t, bytes, 24, 8);
 
-  CHECK(sizeof(nearlightCounters_t) == 568);
+  CHECK(sizeof(nearlightCounters_t) == 608);
   PIN_FIELD(nearlightCounters_t, size, 0, 8);
   PIN_FIELD(nearlightCounters_t, all_reduces, 8, 8);
   PIN_FIELD(nearlightCounters_t, barriers, 16, 8);
@@ -74,6 +74,11 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightCounters_t, failures, 40, 8);
   PIN_FIELD(nearlightCounters_t, routes, 48, 8);
   PIN_FIELD(nearlightCounters_t, route, 56, 512);
+  PIN_FIELD(nearlightCounters_t, all_gathers, 568, 8);
+  PIN_FIELD(nearlightCounters_t, reduce_scatters, 576, 8);
+  PIN_FIELD(nearlightCounters_t, broadcasts, 584, 8);
+  PIN_FIELD(nearlightCounters_t, reduces, 592, 8);
+  PIN_FIELD(nearlightCounters_t, all_to_alls, 600, 8);
 
   CHECK(sizeof(nearlightRoute_t) == 40);
   PIN_FIELD(nearlightRoute_t, size, 0, 8);
@@ -95,6 +100,9 @@ static void check_numbers(void) {
   CHECK(nearlightFloat8e5m2 == 11);
   CHECK(nearlightSum == 0 && nearlightProd == 1 && nearlightMax == 2 && nearlightMin == 3);
   CHECK(nearlightAvg == 4 && nearlightCollectiveAllReduce == 1);
+  CHECK(nearlightCollectiveAllGather == 3 && nearlightCollectiveReduceScatter == 4);
+  CHECK(nearlightCollectiveBroadcast == 5 && nearlightCollectiveReduce == 6);
+  CHECK(nearlightCollectiveAllToAll == 7);
   CHECK(nearlightScalarDevice == 0 && nearlightScalarHostImmediate == 1);
 }
 
@@ -119,13 +127,21 @@ static void check_calls(void) {
   CHECK(nearlightAllReduce(values, sums, 3, nearlightFloat32, op, comm, NULL) == nearlightSuccess);
   CHECK(sums[2] == 6.0f);
   CHECK(nearlightRedOpDestroy(op, comm) == nearlightSuccess);
+  CHECK(nearlightAllGather(values, sums, 3, nearlightFloat32, comm, NULL) == nearlightSuccess);
+  CHECK(nearlightReduceScatter(values, sums, 3, nearlightFloat32, nearlightSum, comm, NULL) ==
+        nearlightSuccess);
+  CHECK(nearlightBroadcast(values, sums, 3, nearlightFloat32, 0, comm, NULL) == nearlightSuccess);
+  CHECK(nearlightReduce(values, sums, 3, nearlightFloat32, nearlightSum, 0, comm, NULL) == nearlightSuccess);
+  CHECK(nearlightAllToAll(values, sums, 3, nearlightFloat32, comm, NULL) == nearlightSuccess);
+  CHECK(memcmp(values, sums, sizeof values) == 0);
   CHECK(nearlightCommGetInfo(comm, &info) == nearlightSuccess && info.nranks == 1);
   CHECK(nearlightCommGetStatus(comm, &status) == nearlightSuccess && status.result == nearlightSuccess);
   CHECK(nearlightExplain(comm, nearlightCollectiveAllReduce, 3, nearlightFloat32, nearlightSum, &route) ==
         nearlightSuccess);
   CHECK(strcmp(route.algorithm, "copy") == 0);
   CHECK(nearlightCommGetCounters(comm, &counters) == nearlightSuccess);
-  CHECK(counters.all_reduces == 2 && counters.bytes == 24 && counters.failures == 0);
+  CHECK(counters.all_reduces == 2 && counters.bytes == 84 && counters.failures == 0);
+  CHECK(counters.all_gathers == 1 && counters.all_to_alls == 1);
   CHECK(counters.routes == 1 && strcmp(counters.route[0].algorithm, "copy") == 0);
   CHECK(nearlightAllReduce(NULL, sums, 3, nearlightFloat32, nearlightSum, comm, NULL) ==
         nearlightInvalidArgument);

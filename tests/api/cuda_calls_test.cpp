@@ -102,6 +102,34 @@ TEST_F(CudaCalls, APreMultipliedSumTakesItsFactorAlong) {
   EXPECT_EQ(fake_cuda::calls(), kLaunchOnly);
 }
 
+// The collectives by parts: one launch each, and nothing is asked of a buffer that the rank has no use for.
+TEST_F(CudaCalls, ACollectiveByPartsIsOneLaunch) {
+  make(false);
+  constexpr std::size_t kPart = kCount / 2;
+  const auto expect_one_launch = [](nearlightResult_t result, int pointers) {
+    EXPECT_EQ(result, nearlightSuccess) << nearlightGetLastError();
+    auto calls = fake_cuda::calls();
+    EXPECT_EQ(calls["launch_parts"], 1);
+    EXPECT_EQ(calls["launch"], 0);
+    EXPECT_EQ(calls["cudaPointerGetAttributes"], pointers);
+    fake_cuda::reset_calls();
+  };
+  const nearlightComm_t comm = comms_[0];
+  const cudaStream_t stream = stream_.handle();
+  const auto type = nearlightFloat32;
+  expect_one_launch(nearlightBroadcast(send_.get(), recv_.get(), kCount, type, 0, comm, stream), 2);
+  expect_one_launch(nearlightBroadcast(foreign_.get(), recv_.get(), kCount, type, 1, comm, stream), 0);
+  expect_one_launch(nearlightReduce(send_.get(), foreign_.get(), kCount, type, nearlightSum, 1, comm, stream),
+                    0);
+  expect_one_launch(nearlightAllGather(send_.get(), recv_.get(), kPart, type, comm, stream), 0);
+  expect_one_launch(nearlightReduceScatter(send_.get(), recv_.get(), kPart, type, nearlightSum, comm, stream),
+                    0);
+  expect_one_launch(nearlightAllToAll(send_.get(), recv_.get(), kPart, type, comm, stream), 0);
+  expect_error(nearlightAllGather(foreign_.get(), recv_.get(), kPart, type, comm, stream),
+               nearlightInvalidArgument, {"send", "device 1"});
+  EXPECT_EQ(fake_cuda::calls()["launch_parts"], 0);
+}
+
 TEST_F(CudaCalls, CheckModeLooksEachTimeAndAtTheEnds) {
   make(true);
   for (int i = 0; i < 3; ++i) {

@@ -9,6 +9,7 @@
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
 #include "algorithm/cuda/host_turn.hpp"
+#include "algorithm/cuda/parts.hpp"
 #include "base/fault_point.hpp"
 #include "exec/host_space.hpp"
 #include "probe/line_test.hpp"
@@ -241,7 +242,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
   const unsigned long long capture = is_default(stream) ? 0 : of(stream)->capture;
   *status = capture != 0 ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   *id = capture;
-  *graph = nullptr;
+  if (graph != nullptr) *graph = nullptr;
   return count("cudaStreamGetCaptureInfo");
 }
 cudaError_t cudaUserObjectCreate(cudaUserObject_t* out, void* held, cudaHostFn_t destroy, unsigned int,
@@ -285,6 +286,19 @@ Status launch_alone(const AllReduceArgs& args, DataType, std::uint32_t max_ctas,
 Status launch_barrier(const AllReduceArgs&, cudaStream_t) {
   if (count("launch_barrier") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch_barrier: planted error");
+}
+Status launch_parts(const PartsArgs& args, const PartsShape& shape, cudaStream_t) {
+  last_launch = {args.all.op, args.all.factor, shape.grid};
+  if (count("launch_parts") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch_parts: planted error");
+}
+Status preload_parts() {
+  if (count("preload_parts") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_parts: planted error");
+}
+Status preload_traced_parts() {
+  if (count("preload_traced_parts") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_traced_parts: planted error");
 }
 Status preload_barrier() {
   if (count("preload_barrier") == cudaSuccess) return {};

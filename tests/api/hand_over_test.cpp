@@ -113,7 +113,7 @@ TEST_F(HandOver, ACallGoesToNcclInsteadOfAKernel) {
   EXPECT_EQ(made("launch"), 1);
   EXPECT_EQ(asked_.prepared, 0) << "nobody is to be handed anything unasked";
   const runtime::Counters counters = comm().counters();
-  EXPECT_EQ(counters.all_reduces, 2u);
+  EXPECT_EQ(counters.of(Collective::all_reduce), 2u);
   EXPECT_TRUE(std::any_of(counters.routes.begin(), counters.routes.end(), [](const auto& route) {
     return route.algorithm == Algorithm::nccl && route.operations == 1 && route.bytes == kFloats * 4;
   }));

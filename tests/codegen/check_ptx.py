@@ -36,6 +36,11 @@ SENTINEL_REGISTERS = {
 # 256 threads.
 LL128_REGISTERS = {("ll128", 2, 0): 64, ("ll128", 4, 0): 96, ("ll128", 8, 0): 96}
 SUMS_REGISTERS = {("sums", 8, 0): 96}
+# Collectives by parts: what moves bytes, and what reduces with the operator at run time. Held: a pack or packet at a time.
+PARTS_REGISTERS = {
+    ("parts ll", 2, 1): 96, ("parts ll", 8, 1): 128, ("parts simple", 8, 0): 128,
+    ("parts sentinel", 2, 0): 96, ("parts sentinel", 8, 0): 128,
+}
 ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that does not
 SLOW_SPILL_BYTES = 64   # kernels that only measure or take their operator at run time; the others never spill
 STACK_BYTES = 128       # what the cold functions out of line are called with
@@ -60,7 +65,10 @@ LL128_NAME = re.compile(r"all_reduce_ll128I(?P<type>i)LNS_8ReduceOpE(?P<op>\d)EL
 SUMS_NAME = re.compile(r"all_reduce_two_shot_atomicI(?P<type>f|NS\w*_4Bf16E|NS\w*_3F16E)E")
 # Those that take their operator at run time.
 ANY_NAME = re.compile(r"all_reduce_(?:two_shot_)?anyI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)E")
-TYPES = {"f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
+# By parts, of bytes or of a type.
+MOVED_NAME = re.compile(r"parts_moved(?P<type>)ILi(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)ELNS1_7VariantE(?P<variant>\d)E")
+REDUCED_NAME = re.compile(r"parts_reducedI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)E")
+TYPES = {"": "bytes", "f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
 PROTOCOLS = ["ll", "simple", "sentinel", "ll128"]
 VARIANTS = ["once", "loop", "delayed", "traced"]
@@ -76,6 +84,7 @@ class Kernel:
         self.held = int((given.get("held") or "").replace("n", "-") or (1 if self.protocol == "ll" else 0))
         self.variant = VARIANTS[int(given.get("variant") or 0)]
         self.one_round = given.get("one_round") == "1" or (self.protocol == "sentinel" and self.held > 0)
+        self.by_parts = match.re in (MOVED_NAME, REDUCED_NAME)
         self.has_loop = self.op == "any" or given.get("one_round") == "0"
         self.body = body
         # Instructions in the order of the text, without predicates and labels: ("ld.global.u32", the whole statement).
@@ -115,7 +124,7 @@ def read(ptx, report):
     """The kernels by mangled name, the functions out of line; ptxas's report filled in."""
     kernels = {}
     for name, body in blocks(ptx, r"\.entry"):
-        names = (NAME, SENTINEL_NAME, TWO_SHOT_NAME, LL128_NAME, SUMS_NAME, ANY_NAME)
+        names = (NAME, SENTINEL_NAME, TWO_SHOT_NAME, LL128_NAME, SUMS_NAME, ANY_NAME, MOVED_NAME, REDUCED_NAME)
         match = next(filter(None, (one.search(name) for one in names)), None)
         if match:
             kernels[name] = Kernel(match, body)
@@ -264,9 +273,9 @@ def rule_resources(kernel):
     if kernel.registers is None:
         yield "ptxas says nothing of it"
         return
-    shape = (kernel.protocol, kernel.ranks, kernel.held)
+    shape = (("parts " if kernel.by_parts else "") + kernel.protocol, kernel.ranks, kernel.held)
     limit = next(filter(None, (table.get(shape) for table in TABLES)), None)
-    if limit is not None and (kernel.protocol == "ll" and kernel.has_loop or kernel.protocol == "ll128" and kernel.op == "any"):
+    if limit is not None and not kernel.by_parts and (kernel.protocol == "ll" and kernel.has_loop or kernel.protocol == "ll128" and kernel.op == "any"):
         limit = ROUNDS_REGISTERS
     if kernel.variant == "once":
         if limit is None:
@@ -279,7 +288,7 @@ def rule_resources(kernel):
         yield f"{kernel.stack} bytes of stack, the limit is {STACK_BYTES}"
 
 
-TABLES = (REGISTERS, SENTINEL_REGISTERS, LL128_REGISTERS, SUMS_REGISTERS)
+TABLES = (REGISTERS, SENTINEL_REGISTERS, LL128_REGISTERS, SUMS_REGISTERS, PARTS_REGISTERS)
 RULES = {"order": rule_order, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "wide": rule_wide,
          "packets": rule_packets, "flags": rule_flags, "polls": rule_polls, "resources": rule_resources}
 
@@ -387,6 +396,7 @@ def main():
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("--ops", default="sum,max", help="the operators that the source has kernels for, or any")
     parser.add_argument("--sums", action="store_true", help="the source has the kernels that add to sums, and no others")
+    parser.add_argument("--parts", choices=("moved", "reduced"), help="the source has the kernels by parts that do so, and no others")
     parser.add_argument("source")
     args = parser.parse_args()
     kernels, functions = read(*compile_source(args))
@@ -400,8 +410,11 @@ def main():
         wanted += [shape for shape in LL128_REGISTERS if args.ops != "any" or shape[1] != 4]
     if args.sums:
         wanted = list(SUMS_REGISTERS)
+    if args.parts:
+        wanted = [(protocol.split()[1], ranks, held) for protocol, ranks, held in PARTS_REGISTERS
+                  if args.parts == "reduced" or "sentinel" not in protocol]
     missing = [(op, *shape) for op in args.ops.split(",") for shape in wanted if (op, *shape) not in shapes]
-    if not args.sums and any(kernel.type != "i32" for kernel in kernels.values()):
+    if not args.sums and not args.parts and any(kernel.type != "i32" for kernel in kernels.values()):
         op = args.ops.split(",")[0]
         missing += [(op, *shape) for shape in SENTINEL_REGISTERS
                     if (op != "any" or (shape[1] != 4 and shape[2] == 0)) and (op, *shape) not in shapes]

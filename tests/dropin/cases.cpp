@@ -421,6 +421,19 @@ void newer_function() {
   CHECK(ncclOfTomorrow(1) == 1 + NCCL_VERSION_CODE);
 }
 
+// What the NCCL behind the drop-in lacks is an error with a text where it is called, and nothing before.
+void missing_function() {
+  ncclWindow_t window = nullptr;
+  ncclComm_t comm = nullptr;
+  char memory[8];
+  CHECK(ncclCommWindowRegister(nullptr, memory, sizeof memory, &window, 0) == ncclInvalidUsage);
+  CHECK(std::strstr(ncclGetLastError(nullptr), "has no function ncclCommWindowRegister") != nullptr);
+  CHECK(ncclCommShrink(nullptr, nullptr, 0, &comm, nullptr, 0) == ncclInvalidUsage);
+  CHECK(std::strstr(ncclGetLastError(nullptr), "has no function ncclCommShrink") != nullptr);
+  int version = 0;
+  CHECK(ncclGetVersion(&version) == ncclSuccess && version == NCCL_VERSION_CODE);
+}
+
 void cost() {
   Pair pair;
   fakeNcclQuiet(1);
@@ -469,6 +482,7 @@ const Case kCases[] = {{"taken", taken},
                        {"threads", threads},
                        {"never_destroyed", never_destroyed},
                        {"newer_function", newer_function},
+                       {"missing_function", missing_function},
                        {"cost", cost}};
 const int kCaseCount = sizeof kCases / sizeof kCases[0];
 

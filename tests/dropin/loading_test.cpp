@@ -15,6 +15,8 @@ const std::string kFirst = FIRST_NCCL;
 const std::string kSecond = SECOND_NCCL;
 const std::string kDlopen = DLOPEN_PROGRAM;
 const std::string kAudit = AUDIT;
+const std::string kOld = OLD_NCCL;
+const std::string kModule = LINKED_MODULE;
 const std::string kPreload = "LD_PRELOAD=" + kDropIn;
 const std::string kAuditToo = "LD_AUDIT=" + kAudit;
 
@@ -57,6 +59,13 @@ TEST(Loading, VariableThatNamesNothing) {
   EXPECT_TRUE(has(ended.output, "/nowhere/libnccl.so.2")) << ended.output;
 }
 
+TEST(Loading, FunctionThatNcclLacksIsNamed) {
+  const Ended ended = run({kProgram, "missing_function"}, {kPreload, "NEARLIGHT_NCCL_LIB=" + kOld});
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_TRUE(has(ended.output, kOld + " (version code 22809) has no function ncclCommShrink"))
+      << ended.output;
+}
+
 TEST(Loading, VariableThatNamesTheDropIn) {
   const Ended ended = run({kProgram, "taken"}, {kPreload, "NEARLIGHT_NCCL_LIB=" + kDropIn});
   EXPECT_EQ(ended.code, 1) << ended.output;
@@ -75,7 +84,7 @@ TEST(Loading, PreloadDoesNotReachAProgramThatDlopens) {
 // NCCL.
 TEST(Loading, PreloadForAProgramThatDlopensWhatIsLinked) {
   for (const auto& environment : {std::vector{kPreload}, std::vector{kPreload, kAuditToo}}) {
-    const Ended ended = run({kDlopen, LINKED_MODULE}, environment);
+    const Ended ended = run({kDlopen, kModule}, environment);
     EXPECT_EQ(ended.code, 0) << ended.output;
     EXPECT_TRUE(has(ended.output, "nearlight AllReduce r0")) << ended.output;
     EXPECT_FALSE(has(ended.output, "nccl AllReduce r0")) << ended.output;

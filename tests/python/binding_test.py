@@ -274,9 +274,27 @@ def child_of_a_rank(rank, nranks, folder):
     return value[0]
 
 
+def without_privileges(rank, nranks, folder):
+    """As in a container: no capabilities, no folder to write to, a very long TMPDIR. Ranks meet all the same."""
+    os.environ["TMPDIR"] = "/nowhere/" + "long" * 40
+    os.chdir("/")
+    key = os.path.basename(folder)
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    with open("/proc/self/status", encoding="utf-8") as file:
+        effective = re.search(r"CapEff:\s+([0-9a-f]+)", file.read()).group(1)
+    result = sums(rank, nranks, key)
+    return result, int(effective, 16)
+
+
 class Processes(unittest.TestCase):
     def test_sums(self):
         self.assertEqual(ranks.run(sums, 3), [(6, 6)] * 3)
+
+    def test_without_privileges(self):
+        self.assertEqual(ranks.run(without_privileges, 3), [((6, 6), 0)] * 3)
 
     def test_death_is_told(self):
         text, peer, seconds = ranks.run(one_dies, 2, dying=[1])[0]

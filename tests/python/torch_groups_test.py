@@ -14,8 +14,9 @@ import torch.distributed.distributed_c10d as c10d
 
 import nearlight
 import nearlight.torch as nl
-from nearlight.torch import _make, _replace
+from nearlight.torch import _make, _nccl, _replace
 import ranks
+from torch_models import compare
 from torch_support import CONFIG, expect, run, same, start
 
 PLAIN = (dist.all_reduce, c10d.all_reduce, functional.all_reduce, dist.destroy_process_group)
@@ -207,6 +208,23 @@ def refused(rank, nranks, folder):
     dist.destroy_process_group()
 
 
+def without_a_usable_nccl(rank, nranks, folder):
+    """Here NCCL is a stand-in without functions. Rank 0, which needs it first, tells the others."""
+    start(rank, nranks, folder)
+    expect(nearlight.Unsupported, "libnccl.so.2 is no NCCL: ", lambda: nl.enable(device="cuda:0"))
+    _nccl.loaded_copies = lambda: ["/a/libnccl.so.2", "/b/libnccl.so.2"]
+    told = expect(nearlight.InvalidUsage, "several copies of NCCL are loaded: /a/libnccl.so.2, /b/libnccl.so.2",
+                  lambda: nl.enable(device="cuda:0"))
+    assert "NEARLIGHT_NCCL_LIB says which" in str(told)
+    os.environ["NEARLIGHT_NCCL_LIB"] = "/nowhere/libnccl.so.2"
+    expect(nearlight.Unsupported, "NCCL cannot be loaded: /nowhere/libnccl.so.2", lambda: nl.enable(device="cuda:0"))
+    assert not nl.enabled() and now() == PLAIN
+    nl.enable(config=CONFIG)  # by CPUs
+    same(nl.all_reduce(torch.ones(2)), torch.full((2,), float(nranks)))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def one_dies(rank, nranks, folder):
     start(rank, nranks, folder)
     nl.enable(config=CONFIG)
@@ -236,6 +254,20 @@ def one_does_not_come(rank, nranks, folder):
     return told
 
 
+def models(rank, nranks, folder):
+    start(rank, nranks, folder)
+    taken = compare(rank, nranks, "cpu", CONFIG)
+    dist.barrier()
+    dist.destroy_process_group()
+    return taken
+
+
+class Models(unittest.TestCase):
+    def test_spread_as_pytorch_spreads_them(self):
+        for taken in ranks.run(models, 2):
+            self.assertGreater(taken["tp"], 0)
+
+
 class Groups(unittest.TestCase):
     def test_replaced_and_given_back(self):
         ranks.run(replaced_and_given_back, 2)
@@ -248,6 +280,13 @@ class Groups(unittest.TestCase):
 
     def test_refused(self):
         ranks.run(refused, 2)
+
+    def test_without_a_usable_nccl(self):
+        ranks.run(without_a_usable_nccl, 2)
+
+    def test_too_many_ranks(self):
+        facts = [{"failure": None, "place": ""} for _ in range(9)]
+        self.assertIn("group has 9 ranks; nearlight has groups of 1 to 8", str(_make._difference(facts)))
 
     def test_without_process_groups(self):
         self.assertFalse(nl.enabled())

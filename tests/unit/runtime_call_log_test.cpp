@@ -38,7 +38,7 @@ TEST(CallLog, TellsACallBeforeItHasEnded) {
   EXPECT_TRUE(log.end({}, true).ok());
   EXPECT_EQ(log.last_calls()[1].state, CallState::captured);
   EXPECT_EQ(log.counters().captured, 1u);
-  EXPECT_EQ(log.counters().barriers, 1u);
+  EXPECT_EQ(log.counters().of(Collective::barrier), 1u);
 }
 
 TEST(CallLog, KeepsTheLastInTheirOrder) {
@@ -76,7 +76,7 @@ TEST(CallLog, NoEntryIsMadeOfTwoCalls) {
   }
   writer.join();
   EXPECT_EQ(log.last_calls().back().number, 200'000u);
-  EXPECT_EQ(log.counters().all_reduces, 200'000u);
+  EXPECT_EQ(log.counters().of(Collective::all_reduce), 200'000u);
   EXPECT_GT(seen, 0u);
 }
 

@@ -12,6 +12,8 @@ usage: ./run.sh [--gpus N] [PROGRAM...]              all GPU test programs, or t
                                                      synccheck, and racecheck where shared memory is used
        ./run.sh [--gpus N] -- COMMAND [ARGS]         any command in the same environment;
                                                      ./run.sh -- nearlight bench all_reduce
+                                                     ./run.sh -- python3 python/tests/torch_gpu_test.py
+                                                     ./run.sh -- python3 decode/run.py --json FILE
 
 A number alone means --gpus. A test fails, rather than being skipped, when it needs more GPUs than it sees and
 not more than N; N is the number of GPUs on this machine unless given. Logs are written to logs/ beside this
@@ -98,6 +100,7 @@ if [ -n "$nccl" ]; then export LD_LIBRARY_PATH="$nccl${LD_LIBRARY_PATH:+:$LD_LIB
 nvshmem=$(folder_of nvidia.nvshmem)
 if [ -n "$nvshmem" ] && [ -e "$nvshmem/libnvshmem_host.so.3" ]; then export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$nvshmem"; fi
 export PATH="$here/bin:$PATH"
+export PYTHONPATH="$here/python${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 # No NVLink multicast, by nobody: not by the peers that are measured either.
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1

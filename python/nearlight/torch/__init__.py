@@ -122,7 +122,7 @@ def statistics(group: Any = None) -> Statistics:
     return Statistics(found.taken, dict(found.left))
 
 
-def ddp_hook(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+def ddp_hook(state: Any, bucket):  # type: ignore[no-untyped-def]  # DDP looks at annotations, and not at texts
     """A communication hook for DistributedDataParallel, whose own all-reduces are made in C++ and cannot be replaced:
     `model.register_comm_hook(group, nearlight.torch.ddp_hook)`, the group or None for the world."""
     tensor = all_reduce_(bucket.buffer(), "avg", state)

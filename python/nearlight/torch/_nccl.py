@@ -37,10 +37,13 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(name)
     except OSError as error:
         raise Unsupported(f"NCCL cannot be loaded: {error}") from error
-    library.ncclGetErrorString.restype = ctypes.c_char_p
-    library.ncclGetUniqueId.argtypes = [ctypes.POINTER(_UniqueId)]
-    library.ncclCommInitRank.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, _UniqueId, ctypes.c_int]
-    library.ncclCommDestroy.argtypes = library.ncclCommAbort.argtypes = [ctypes.c_void_p]
+    try:
+        library.ncclGetErrorString.restype = ctypes.c_char_p
+        library.ncclGetUniqueId.argtypes = [ctypes.POINTER(_UniqueId)]
+        library.ncclCommInitRank.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, _UniqueId, ctypes.c_int]
+        library.ncclCommDestroy.argtypes = library.ncclCommAbort.argtypes = [ctypes.c_void_p]
+    except AttributeError as error:
+        raise Unsupported(f"{name} is no NCCL: {error}") from error
     return library
 
 

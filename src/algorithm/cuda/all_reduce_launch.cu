@@ -38,29 +38,6 @@ Kernel pick_kernel(DataType type, const Pick& pick) {
 
 }  // namespace
 
-Status enqueue(Kernel kernel, const AllReduceArgs& args, unsigned ctas, unsigned threads,
-               cudaStream_t stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(ctas);
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args);
-  if (error != cudaSuccess) return cuda_failure("cudaLaunchKernelEx", error);
-  return {};
-}
-
-Status load_kernel(Kernel kernel) {
-  cudaFuncAttributes attributes{};
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
-  if (error != cudaSuccess) return cuda_failure("cudaFuncGetAttributes", error);
-  return {};
-}
-
 // Of a pinned loop: enough that every SM gets one; see is_pinned_here().
 constexpr unsigned kPinnedCtas = 1024;
 

@@ -15,35 +15,6 @@ namespace {
 
 using exec::HostSpace;
 
-template <class T>
-struct AnyBulk {
-  ReduceOp op;
-
-  static constexpr bool kUsed = true;
-  // Not where contributions are multiplied as they are loaded.
-  bool usable() const { return op != ReduceOp::premul_sum; }
-  static void copy(HostSpace::Cell* to, const char* from, std::size_t cells) {
-    Bulk<T, ReduceOp::sum>::copy(to, from, cells);
-  }
-  void reduce(char* out, const char* const* sources, int nranks, std::size_t bytes) const {
-    const std::size_t count = bytes / sizeof(T);
-    switch (op) {
-      case ReduceOp::sum:
-        return reduce_run<T, ReduceOp::sum>(out, sources, nranks, count);
-      case ReduceOp::prod:
-        return reduce_run<T, ReduceOp::prod>(out, sources, nranks, count);
-      case ReduceOp::max:
-        return reduce_run<T, ReduceOp::max>(out, sources, nranks, count);
-      case ReduceOp::min:
-        return reduce_run<T, ReduceOp::min>(out, sources, nranks, count);
-      case ReduceOp::avg:
-        return reduce_run<T, ReduceOp::avg>(out, sources, nranks, count);
-      case ReduceOp::premul_sum:
-        break;  // not usable()
-    }
-  }
-};
-
 // hooks_of(epoch): the hooks, the last epoch used being that.
 template <class T, int kMax, class HooksOf>
 void run(const AllReduceCall& call, const HooksOf& hooks_of) {

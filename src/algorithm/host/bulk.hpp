@@ -81,7 +81,7 @@ void reduce_run(char* out, const char* const* sources, int nranks, std::size_t c
   }
 }
 
-// What one_shot_simple calls instead of its loops over cells.
+// What one_shot_simple and parts_simple.hpp call instead of their loops over cells.
 template <class T, ReduceOp op>
 struct Bulk {
   static constexpr bool kUsed = true;
@@ -89,8 +89,41 @@ struct Bulk {
   static void copy(exec::HostSpace::Cell* to, const char* from, std::size_t cells) {
     std::memcpy(static_cast<void*>(to), from, cells * sizeof *to);
   }
+  static void copy_out(char* to, const char* from, std::size_t cells) {
+    std::memcpy(to, from, cells * sizeof(exec::HostSpace::Cell));
+  }
   static void reduce(char* out, const char* const* sources, int nranks, std::size_t bytes) {
     reduce_run<T, op>(out, sources, nranks, bytes / sizeof(T));
+  }
+};
+
+// The same with the operator at run time.
+template <class T>
+struct AnyBulk {
+  ReduceOp op;
+
+  static constexpr bool kUsed = true;
+  // Not where contributions are multiplied as they are loaded.
+  bool usable() const { return op != ReduceOp::premul_sum; }
+  static void copy(exec::HostSpace::Cell* to, const char* from, std::size_t cells) {
+    Bulk<T, ReduceOp::sum>::copy(to, from, cells);
+  }
+  void reduce(char* out, const char* const* sources, int nranks, std::size_t bytes) const {
+    const std::size_t count = bytes / sizeof(T);
+    switch (op) {
+      case ReduceOp::sum:
+        return reduce_run<T, ReduceOp::sum>(out, sources, nranks, count);
+      case ReduceOp::prod:
+        return reduce_run<T, ReduceOp::prod>(out, sources, nranks, count);
+      case ReduceOp::max:
+        return reduce_run<T, ReduceOp::max>(out, sources, nranks, count);
+      case ReduceOp::min:
+        return reduce_run<T, ReduceOp::min>(out, sources, nranks, count);
+      case ReduceOp::avg:
+        return reduce_run<T, ReduceOp::avg>(out, sources, nranks, count);
+      case ReduceOp::premul_sum:
+        break;  // not usable()
+    }
   }
 };
 

@@ -1,0 +1,321 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a token gains: a tensor-parallel decode step with nearlight's all-reduces, NCCL's and none, interleaved in one run.
+
+    run.py                                     both models, batch 1, 8 and 32, on two GPUs
+    run.py --models llama-3.1-8b --json FILE   one of them; the result as JSON
+    run.py --device cpu --models tiny          on CPU ranks, over gloo: a check of this program, no figure
+
+Each variant's step is one CUDA graph. A sample: all ranks meet on the GPU, then the step from its first kernel to its
+last one, everything having been launched before; its value is the slowest rank's. `share_removed` is the part of NCCL's
+communication time that nearlight removes: (nccl - nearlight) / (nccl - none), of the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+import nearlight
+import nearlight.torch as nl
+from nearlight.torch import _ops
+from decoder import Decoder, shape_of
+
+# none: partial sums go on unreduced. nccl: torch.distributed's, in place. nccl_direct: ncclAllReduce on the step's own
+# stream, without the process group's stream beside it, as vLLM calls it. nearlight: the operator, out of place.
+VARIANTS = ("none", "nccl", "nccl_direct", "nearlight")
+WARM_UP = 3
+HOLD_CYCLES = 2_000_000  # about a millisecond, for the host to launch what is measured
+KEPT_VARIABLES = ("NEARLIGHT_", "NCCL_", "CUDA_", "NVSHMEM_", "TORCH_SYMM_MEM_", "PYTORCH_")
+
+
+class Direct:
+    """ncclAllReduce on the current stream, by a communicator of its own."""
+
+    def __init__(self, rank: int, nranks: int, device: torch.device) -> None:
+        import ctypes
+
+        from nearlight.torch import _nccl
+        identity = [_nccl.unique_id() if rank == 0 else b""]
+        dist.broadcast_object_list(identity, src=0)
+        self.comm = _nccl.NcclCommunicator(identity[0], rank, nranks, device, 60_000)
+        self.call = _nccl.load().ncclAllReduce
+        self.call.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p,
+                              ctypes.c_void_p]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        result = torch.empty_like(x)
+        code = self.call(x.data_ptr(), result.data_ptr(), x.numel(), nearlight.DataType[str(x.dtype).removeprefix("torch.")], 0,
+                         self.comm.comm, torch.cuda.current_stream().cuda_stream)
+        if code != 0:
+            raise RuntimeError(f"ncclAllReduce: {code}")
+        return result
+
+
+def in_place(x: torch.Tensor) -> torch.Tensor:
+    _ops.plain_all_reduce(x)
+    return x
+
+
+class Place:
+    """How a step is recorded and timed: on GPUs by graphs and events, on CPUs by calls and the clock."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.gpu = device, device.type == "cuda"
+        self.meeting = torch.ones(1, device=device)
+
+    def record(self, step: Callable[[], torch.Tensor]) -> tuple[Callable[[], Any], torch.Tensor]:
+        """(replay, the result that a replay writes)"""
+        if not self.gpu:
+            kept = step()
+            return (lambda: kept.copy_(step())), kept
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        dist.barrier()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = step()
+        return graph.replay, result
+
+    def sample_us(self, replay: Callable[[], Any]) -> float:
+        if not self.gpu:
+            dist.barrier()
+            begin = time.perf_counter()
+            replay()
+            return (time.perf_counter() - begin) * 1e6
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(HOLD_CYCLES)
+        _ops.plain_all_reduce(self.meeting)
+        begin.record()
+        replay()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e3
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Nearest rank."""
+    ordered = sorted(values)
+    return ordered[max(0, min(len(ordered) - 1, -(-int(share * 1000) * len(ordered) // 1000) - 1))]
+
+
+def slowest(values: list[float]) -> list[float]:
+    everybody: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everybody, values)
+    return [max(sample) for sample in zip(*everybody)]
+
+
+def agreed(value: Any) -> Any:
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def measure(place: Place, model: Decoder, batch: int, reduces: dict[str, Callable[[torch.Tensor], torch.Tensor]], samples: int,
+            limit_s: float) -> tuple[dict[str, list[float]], int]:
+    """(variant -> samples in us, the slowest rank's; elements of nearlight's result that are not NCCL's)"""
+    model.make_cache(batch)
+    torch.manual_seed(7)
+    tokens = torch.randint(model.shape.vocabulary, (batch,)).to(place.device)
+    calls = [0]
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        calls[0] += 1
+        return x
+
+    with torch.no_grad():
+        model.step(tokens, counted)
+        if calls[0] != model.shape.all_reduces:
+            raise RuntimeError(f"{model.shape.name}: a step has {calls[0]} all-reduces, its workload {model.shape.all_reduces}")
+        made = {name: place.record(lambda reduce=reduce: model.step(tokens, reduce)) for name, reduce in reduces.items()}
+    for replay, _ in made.values():
+        for _ in range(WARM_UP):
+            replay()
+    begin = time.monotonic()
+    once = {name: [place.sample_us(replay)] for name, (replay, _) in made.items()}
+    samples = agreed(max(5, min(samples, int(limit_s / (time.monotonic() - begin)))))
+    times: dict[str, list[float]] = {name: [] for name in once}
+    names = list(made)
+    for turn in range(samples):
+        for name in names[turn % len(names):] + names[:turn % len(names)]:
+            times[name].append(place.sample_us(made[name][0]))
+    results = {name: result.float() for name, (_, result) in made.items()}
+    if place.gpu:
+        torch.cuda.synchronize()
+    # Two ranks: one addition, rounded once, whoever does it. More: the order may differ.
+    tolerance = 0.0 if dist.get_world_size() == 2 else 0.05
+    wrong = 0
+    if dist.get_world_size() > 1 and torch.equal(results["none"], results["nccl"]):
+        raise RuntimeError("the result does not depend on the all-reduces: nothing is checked")
+    for name in ("nearlight", "nccl_direct"):
+        if name in results:
+            wrong += int((~torch.isclose(results[name], results["nccl"], rtol=tolerance, atol=tolerance)).sum())
+            wrong += int((~torch.isfinite(results[name])).sum())
+    return {name: slowest(values) for name, values in times.items()}, int(slowest([float(wrong)])[0])
+
+
+def row(shape: Any, batch: int, nranks: int, dtype: str, context: int, times: dict[str, list[float]], wrong: int,
+        route: Any) -> dict[str, Any]:
+    steps = {name: {"p50_us": round(percentile(values, 0.5), 2), "p95_us": round(percentile(values, 0.95), 2),
+                    "p99_us": round(percentile(values, 0.99), 2), "min_us": round(min(values), 2),
+                    "max_us": round(max(values), 2), "samples": len(values)} for name, values in times.items()}
+    made = {"model": shape.name, "batch": batch, "ranks": nranks, "dtype": dtype, "context": context,
+            "all_reduces": shape.all_reduces, "bytes": batch * shape.hidden * (2 if dtype == "bf16" else 4),
+            "algorithm": route.algorithm, "protocol": route.protocol, "grid": route.grid, "wrong": wrong, "steps": steps}
+    for key, name in (("share_removed", "nccl"), ("share_removed_direct", "nccl_direct")):
+        if {name, "none", "nearlight"} <= set(steps):
+            cost = steps[name]["p50_us"] - steps["none"]["p50_us"]
+            gained = steps[name]["p50_us"] - steps["nearlight"]["p50_us"]
+            made[key] = round(gained / cost, 4) if cost > 0 else None
+    return made
+
+
+def print_row(made: dict[str, Any]) -> None:
+    print(f"{made['model']} batch {made['batch']}, {made['ranks']} ranks: {made['all_reduces']} all-reduces of {made['bytes']} bytes, "
+          f"{made['algorithm']} {made['protocol']}, {made['wrong']} wrong")
+    for name, step in made["steps"].items():
+        print(f"  {name:12} p50 {step['p50_us']:10.1f}  p95 {step['p95_us']:10.1f}  p99 {step['p99_us']:10.1f} us"
+              f"  ({step['samples']} samples)")
+    for key, what in (("share_removed", "NCCL's"), ("share_removed_direct", "NCCL's on the same stream")):
+        if made.get(key) is not None:
+            print(f"  of {what} communication time removed: {100 * made[key]:.1f} %")
+    sys.stdout.flush()
+
+
+def machine(place: Place, nranks: int) -> dict[str, Any]:
+    none = {"gpu": "none", "gpus": 0, "link": "none", "driver": "none", "cuda": "none", "nccl": "none"}
+    cpu = platform.processor() or "unknown"
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                cpu = line.split(":", 1)[1].strip()
+                break
+    told = {"cpu": f"{cpu}, {len(os.sched_getaffinity(0))} CPUs", "torch": torch.__version__}
+    if not place.gpu:
+        return none | told
+    asked = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"],
+                           capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+    return {"gpu": torch.cuda.get_device_name(), "gpus": nranks, "link": "NVLink" if nranks > 1 else "none",
+            "driver": asked or "unknown", "cuda": str(torch.version.cuda),
+            "nccl": ".".join(map(str, torch.cuda.nccl.version()))} | told
+
+
+def rank_main(rank: int, args: argparse.Namespace, store: str) -> None:
+    nranks = args.ranks
+    device = torch.device("cuda", rank) if args.device == "cuda" else torch.device("cpu")
+    if args.device == "cuda":
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(1)
+    dist.init_process_group("nccl" if args.device == "cuda" else "gloo", init_method="file://" + store, rank=rank,
+                            world_size=nranks, timeout=datetime.timedelta(seconds=120))
+    place = Place(device)
+    nl.enable(replace=False, backend=args.backend, config=nearlight.Config(timeout_ms=60_000))
+    dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[args.dtype]
+    reduces: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"none": lambda x: x, "nccl": in_place}
+    if args.device == "cuda" and "nccl_direct" in args.variants:
+        reduces["nccl_direct"] = Direct(rank, nranks, device)
+    reduces["nearlight"] = nl.all_reduce
+    reduces = {name: reduces[name] for name in args.variants if name in reduces}
+    rows, begin = [], time.monotonic()
+    for name in args.models:
+        shape = shape_of(name)
+        batches = args.batch or [batch for batch in shape.batches if batch <= 32]
+        model = Decoder(shape, rank, nranks, device, dtype, args.context)
+        for batch in batches:
+            route = nl.explain(torch.empty(batch, shape.hidden, dtype=dtype, device=device))
+            times, wrong = measure(place, model, batch, reduces, args.samples, args.limit_s)
+            made = row(shape, batch, nranks, args.dtype, args.context, times, wrong, route)
+            rows.append(made)
+            if rank == 0:
+                print_row(made)
+        del model
+        if place.gpu:
+            torch.cuda.empty_cache()
+    if rank == 0 and args.json:
+        result = {"schema": 1, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                  "commit": args.commit, "command": args.command,
+                  "env": {name: value for name, value in sorted(os.environ.items()) if name.startswith(KEPT_VARIABLES)
+                          and name != "NEARLIGHT_LIB"},
+                  "machine": machine(place, nranks), "nearlight": nl._groups.get("").comm.info()._asdict(), "rows": rows}
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=1)
+            file.write("\n")
+    if rank == 0:
+        print(f"{time.monotonic() - begin:.0f} s, {sum(made['wrong'] for made in rows)} wrong")
+    dist.barrier()
+    nl.disable()
+    dist.destroy_process_group()
+    if any(made["wrong"] for made in rows):
+        raise SystemExit(1)
+
+
+def commit() -> str:
+    here = os.path.dirname(os.path.abspath(__file__))
+    for path in (os.path.join(here, "..", "commit"), os.path.join(here, "..", "..", "commit")):  # of the GPU bundle
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                return file.read().strip()
+    ran = subprocess.run(["git", "-C", here, "describe", "--always", "--abbrev=40", "--dirty"], capture_output=True, text=True,
+                         check=False)
+    return ran.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=["llama-3.1-8b", "llama-3.1-70b"], help="llama-3.1-8b, llama-3.1-70b, tiny")
+    parser.add_argument("--batch", nargs="+", type=int, help="tokens of a step (default: the workload's up to 32)")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--backend", choices=["auto", "nccl", "cuda", "host"], default="auto", help="nearlight's: see nearlight.torch.enable")
+    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
+    parser.add_argument("--context", type=int, default=1024, help="tokens in the cache")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--samples", type=int, default=200, help="of each variant, model and batch")
+    parser.add_argument("--limit-s", type=float, default=30, help="seconds for the samples of one model and batch")
+    parser.add_argument("--total-s", type=float, default=570, help="seconds for all; then the ranks are ended")
+    parser.add_argument("--json", help="file to write the result to")
+    args = parser.parse_args()
+    if not {"none", "nccl", "nearlight"} <= set(args.variants):
+        parser.error("--variants: none, nccl and nearlight must be among them")
+    args.commit, args.command = commit(), "bench/decode/run.py " + " ".join(sys.argv[1:])
+    with tempfile.TemporaryDirectory() as folder:
+        context = torch.multiprocessing.get_context("spawn")
+        ranks = [context.Process(target=rank_main, args=(rank, args, os.path.join(folder, "store"))) for rank in range(args.ranks)]
+        for process in ranks:
+            process.start()
+        end = time.monotonic() + args.total_s
+        # The first that fails ends the others, which would wait for it.
+        while any(process.is_alive() for process in ranks) and time.monotonic() < end:
+            if any(process.exitcode for process in ranks):
+                end = min(end, time.monotonic() + 10)
+            time.sleep(0.1)
+        late = [rank for rank, process in enumerate(ranks) if process.is_alive()]
+        for rank in late:
+            ranks[rank].kill()
+        for process in ranks:
+            process.join()
+    if late:
+        print(f"run.py: ranks {late} were ended before they were done", file=sys.stderr)
+    return 1 if any(process.exitcode for process in ranks) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+#include "route/parts.hpp"
+
+#include <algorithm>
+
+#include "route/because.hpp"
+
+namespace nearlight::route {
+
+namespace {
+
+const Table& table_of(const Facts& facts) {
+  return facts.table != nullptr ? *facts.table : facts.gpu ? kH200Table : kCpuTable;
+}
+
+std::size_t bytes_of(const Facts& facts) { return facts.count * size_of(facts.type); }
+
+// Whether there is code for it.
+bool can_take(const Facts& facts, bool reduces, Protocol protocol) {
+  switch (protocol) {
+    case Protocol::ll:
+    case Protocol::simple:
+      return true;
+    case Protocol::sentinel:
+      return reduces && algorithm::has_sentinel(facts.type) && facts.packets >= 32;
+    case Protocol::ll128:
+      break;
+  }
+  return false;
+}
+
+// The grid of an AllReduce of as many bytes, whose elements only say how many packs a thread holds.
+Result<Route> shaped(const Facts& facts, Protocol protocol) {
+  Facts shape = facts;
+  shape.type = protocol == Protocol::sentinel ? DataType::f32 : DataType::i32;
+  shape.op = ReduceOp::sum;
+  shape.count = (bytes_of(facts) + 3) / 4;
+  NL_TRY_ASSIGN(Route route, forced(shape, protocol));
+  route.run_threads = route.threads;
+  // Of many CTAs two fit an SM.
+  if (facts.gpu && route.grid > algorithm::kFewCtas)
+    route.run_threads = std::min(route.threads, algorithm::kSharedSmThreads);
+  return route;
+}
+
+Protocol chosen(const Facts& facts, bool reduces) {
+  const Table& table = table_of(facts);
+  const std::size_t bytes = bytes_of(facts);
+  if (!facts.gpu) return bytes <= table.ll_limit_bytes ? Protocol::ll : Protocol::simple;
+  const auto others = static_cast<std::size_t>(facts.nranks - 1);
+  const std::size_t width = facts.max_ctas == 0 ? facts.regions : std::min(facts.regions, facts.max_ctas);
+  const std::size_t round = width * (facts.packets / 32 * 32) * 16;
+  if (can_take(facts, reduces, Protocol::sentinel) && bytes >= table.sentinel_any_first_bytes / others &&
+      bytes <= std::min<std::size_t>(table.sentinel_any_limit_bytes / others, round)) {
+    return Protocol::sentinel;
+  }
+  return bytes <= table.ll_limit_bytes / others ? Protocol::ll : Protocol::simple;
+}
+
+const char* reason_of(const Facts& facts, Protocol protocol) {
+  const Table& table = table_of(facts);
+  if (!facts.gpu) {
+    return protocol == Protocol::ll ? because<"CPU, small: the flag travels with the data">(table)
+                                    : because<"CPU, large: plain copies, one flag a chunk">(table);
+  }
+  switch (protocol) {
+    case Protocol::ll:
+      return because<"GPU, small: the flag travels with the data, no fence (limits are all_reduce's)">(table);
+    case Protocol::sentinel:
+      return because<"GPU, middle: full payload that is its own arrival (limits are all_reduce's)">(table);
+    case Protocol::simple:
+    case Protocol::ll128:
+      break;
+  }
+  return because<"GPU, large: full payload, one release flag a chunk (limits are all_reduce's)">(table);
+}
+
+Result<Route> own_route(const Facts& facts, bool reduces) {
+  const bool is_forced = facts.forced.protocol && can_take(facts, reduces, *facts.forced.protocol);
+  const Protocol protocol = is_forced ? *facts.forced.protocol : chosen(facts, reduces);
+  NL_TRY_ASSIGN(Route route, shaped(facts, protocol));
+  route.reason = is_forced ? "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this protocol"
+                           : reason_of(facts, protocol);
+  if (facts.forced.fallback || facts.forced.algorithm == Algorithm::nccl ||
+      facts.forced.algorithm == Algorithm::staged) {
+    route.reason = "stays with nearlight's own kernels: only all_reduce and barrier are handed over yet";
+  }
+  return route;
+}
+
+}  // namespace
+
+Route parts(const Facts& facts, bool reduces) {
+  if (facts.nranks == 1) return all_reduce(facts);
+  const auto own = own_route(facts, reduces);
+  return own.ok() ? *own : Route();
+}
+
+Result<Route> forced_parts(const Facts& facts, bool reduces, Protocol protocol) {
+  if (!can_take(facts, reduces, protocol)) {
+    return failure(Code::invalid_argument, "protocol: %s does not carry this call%s", name_of(protocol),
+                   protocol == Protocol::sentinel
+                       ? ": it is for reductions of types with NaNs, where the communicator has packets"
+                       : "");
+  }
+  NL_TRY_ASSIGN(Route route, shaped(facts, protocol));
+  route.reason = "the caller asked for this protocol";
+  return route;
+}
+
+}  // namespace nearlight::route

@@ -1,0 +1,16 @@
+// The route of a collective that goes by parts (algorithm/parts.hpp): always one hop; LL, then packets or
+// plain chunks, or the attached NCCL.
+#pragma once
+
+#include "base/status.hpp"
+#include "route/route.hpp"
+
+namespace nearlight::route {
+
+// `facts.count`: elements of the largest part. `reduces`: whether they are reduced where they arrive; else
+// they are moved bit by bit, and no value is left to stand for "nothing has arrived".
+Route parts(const Facts& facts, bool reduces);
+// The same by a protocol that the caller gives. Code::invalid_argument, naming protocol: not for this call.
+Result<Route> forced_parts(const Facts& facts, bool reduces, Protocol protocol);
+
+}  // namespace nearlight::route

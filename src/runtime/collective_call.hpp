@@ -1,0 +1,42 @@
+// A call of a collective that goes by parts: what the caller gives, what is wrong with it, and who gets what.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "algorithm/parts.hpp"
+#include "base/status.hpp"
+#include "base/types.hpp"
+#include "route/route.hpp"
+#include "runtime/collective.hpp"
+
+namespace nearlight::runtime {
+
+// `count` is NCCL's: all_gather: elements of one rank's input; reduce_scatter: of one rank's output;
+// all_to_all: that one rank gives to one other; broadcast, reduce: of the message.
+struct CollectiveCall {
+  Collective collective;
+  const void* send;
+  void* recv;
+  std::size_t count;
+  DataType type;
+  Reduction op = ReduceOp::sum;  // reductions
+  int root = 0;                  // has_root()
+};
+
+// Bytes of this rank's input and output; 0 where it has none (and the pointer is not looked at).
+struct CallBytes {
+  std::size_t send = 0, recv = 0;
+};
+CallBytes bytes_of(const CollectiveCall& call, int rank, int nranks);
+
+// Code::invalid_argument names the argument. Also with count 0, but then no pointer is looked at.
+Status check_call(const CollectiveCall& call, int rank, int nranks);
+
+// In bytes where they are moved, in elements where they are reduced. Not `span`.
+algorithm::Parts parts_of(const CollectiveCall& call, int rank, int nranks);
+
+// The units of each part that a group takes in a round: from what is the same on all ranks.
+std::uint32_t span_of(const route::Facts& facts, const route::Route& route);
+
+}  // namespace nearlight::runtime

@@ -1,0 +1,94 @@
+// The collectives by parts of a GPU rank.
+#include <algorithm>
+#include <utility>
+
+#include "algorithm/cuda/parts.hpp"
+#include "route/parts.hpp"
+#include "runtime/call_route.hpp"
+#include "runtime/checks.hpp"
+#include "runtime/cuda_call.hpp"
+#include "runtime/cuda_communicator.hpp"
+#include "runtime/nvtx_range.hpp"
+
+namespace nearlight::runtime {
+
+Result<route::Route> CudaCommunicator::explain(const CollectiveCall& call, const CallOptions& options) const {
+  const route::Facts facts = this->facts(call.count, call.type, call.op.op);
+  if (options.packet_fault != 0) return failure(Code::unsupported, "packet_fault: CPU ranks only");
+  if (options.first_slot != 0) return failure(Code::unsupported, "first_slot: for all_reduce alone");
+  NL_TRY_ASSIGN(route::Route route, route_of_parts(call, facts, options));
+  if (nranks() == 1) return route;
+  NL_TRY(apply_shape(options, route));
+  if (options.threads != 0) route.run_threads = route.threads;
+  const std::uint32_t room = route.protocol == route::Protocol::sentinel ? layout_.packets : layout_.slots;
+  if (route.protocol != route::Protocol::simple && route.threads * std::max(1u, route.held) > room) {
+    return failure(Code::invalid_argument,
+                   "threads: %u threads of %u units need more than the %u of a region", route.threads,
+                   std::max(1u, route.held), room);
+  }
+  return route;
+}
+
+Status CudaCommunicator::collective(const CollectiveCall& call, Stream stream, const CallOptions& options) {
+  const NvtxRange range(name_of(call.collective), call.count * size_of(call.type));
+  calls_.begin(call.collective, call.count, call.type, call.op.op);
+  bool capturing = false;
+  Status outcome = enqueue_collective(call, stream, options, capturing);
+  return calls_.end(std::move(outcome), capturing);
+}
+
+Status CudaCommunicator::enqueue_alone(const void* send, void* recv, std::size_t count, DataType type,
+                                       const Reduction& op, cudaStream_t stream, bool& capturing) {
+  calls_.take(route::Algorithm::copy, route::Route().protocol);
+  NL_TRY_ASSIGN(capturing, CudaControl::is_capturing(stream));
+  if (op.op == ReduceOp::premul_sum) {
+    return algorithm::cuda::launch_alone(args_of(send, recv, count, op, {}), type, max_ctas_, stream);
+  }
+  if (recv == send) return {};
+  return cuda_status("cudaMemcpyAsync",
+                     cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
+}
+
+Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream stream_pointer,
+                                            const CallOptions& options, bool& capturing) {
+  if (own_way_failed()) return status();
+  NL_TRY(check_call(call, rank_, nranks()));
+  if (call.count == 0) return {};
+  const DeviceGuard guard(device_);
+  NL_TRY(guard.status());
+  const auto stream = static_cast<cudaStream_t>(stream_pointer);
+  const CallBytes bytes = bytes_of(call, rank_, nranks());
+  NL_TRY(arguments_.check(call.send, bytes.send, call.recv, bytes.recv, stream));
+  const bool reduces = is_reduction(call.collective);
+  if (nranks() == 1) {
+    return enqueue_alone(call.send, call.recv, call.count, call.type, reduces ? call.op : ReduceOp::sum,
+                         stream, capturing);
+  }
+  NL_TRY_ASSIGN(const route::Route route, explain(call, options));
+  calls_.take(route.algorithm, route.protocol);
+  route_log_.note(call.collective, call.count, call.type, call.op.op, nranks(), route);
+  NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
+  if (check_) {
+    NL_TRY(compare_calls({.collective = call.collective,
+                          .count = call.count,
+                          .type = call.type,
+                          .op = call.op.op,
+                          .options = options,
+                          .root = call.root},
+                         stream, capturing));
+  }
+  algorithm::cuda::PartsArgs args{args_of(call.send, call.recv, 0, call.op, options),
+                                  parts_of(call, rank_, nranks())};
+  args.all.collective = static_cast<std::uint32_t>(call.collective);
+  args.parts.span = span_of(facts(call.count, call.type, call.op.op), route);
+  const algorithm::cuda::PartsShape shape{reduces,
+                                          call.type,
+                                          route.protocol,
+                                          route.grid,
+                                          route.run_threads,
+                                          options.delay_point != 0,
+                                          tracer_.has_value()};
+  return launched(algorithm::cuda::launch_parts(args, shape, stream), stream, capturing);
+}
+
+}  // namespace nearlight::runtime

@@ -1,0 +1,94 @@
+// A program that is written against NCCL alone, on two GPUs, with the drop-in preloaded: this program,
+// started again. It has not run on a GPU yet.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "dropin/tally_file.hpp"
+#include "tests/dropin/gpu_cases.hpp"
+#include "tests/support/gpu_support.hpp"
+#include "tests/support/spawned.hpp"
+
+namespace nearlight::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Beside this program in the GPU bundle; in a build where it was built.
+std::string drop_in() {
+  const fs::path beside = fs::path(own_program()).parent_path() / "libnearlight_nccl.so";
+  return fs::exists(beside) ? beside.string() : DROP_IN;
+}
+
+class Folder {
+ public:
+  Folder() {
+    std::string path = (fs::temp_directory_path() / "nearlight-dropin-XXXXXX").string();
+    EXPECT_NE(::mkdtemp(path.data()), nullptr);
+    path_ = path;
+    fs::create_directory(path_ + "/counts");
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string counts() const { return path_ + "/counts"; }
+  std::string meeting() const { return path_ + "/id"; }
+
+ private:
+  std::string path_;
+};
+
+// `processes`: one a rank. Checks that the program was right and that calls were taken.
+void run_program_of_nccl(const std::string& name, bool processes = false,
+                         const std::vector<std::string>& more = {}, bool taken = true) {
+  const Folder folder;
+  std::vector<std::string> environment = {"LD_PRELOAD=" + drop_in(),
+                                          "NEARLIGHT_DROPIN_STATS=" + folder.counts()};
+  environment.insert(environment.end(), more.begin(), more.end());
+  std::vector<Spawned> programs;
+  for (int rank = 0; rank < (processes ? 2 : 1); ++rank) {
+    programs.emplace_back(std::vector<std::string>{own_program(), "--case", name,
+                                                   std::to_string(processes ? rank : -1), folder.meeting()},
+                          environment);
+  }
+  for (Spawned& program : programs) EXPECT_EQ(program.wait(std::chrono::seconds(100)), 0) << program.output();
+  const auto tallies = dropin::read_tallies(folder.counts());
+  ASSERT_TRUE(tallies.ok()) << tallies.status().to_string();
+  std::uint64_t calls = 0;
+  for (const auto& tally : tallies.value()) {
+    for (const auto& row : tally.rows) calls += row.what == "AllReduce" && row.taken ? row.count : 0;
+  }
+  EXPECT_EQ(calls > 0, taken) << dropin::tally_text(tallies.value());
+  if (testing::Test::HasFailure() || !taken) std::printf("%s", dropin::tally_text(tallies.value()).c_str());
+}
+
+TEST(DropInTwoGpus, TypesOperatorsCounts) { run_program_of_nccl("types"); }
+TEST(DropInTwoGpus, TypesOperatorsCountsOfTwoProcesses) { run_program_of_nccl("types", true); }
+TEST(DropInTwoGpus, Graphs) { run_program_of_nccl("graphs"); }
+TEST(DropInTwoGpus, GraphsOfTwoProcesses) { run_program_of_nccl("graphs", true); }
+TEST(DropInTwoGpus, Groups) { run_program_of_nccl("groups"); }
+TEST(DropInTwoGpus, GroupsOfTwoProcesses) { run_program_of_nccl("groups", true); }
+TEST(DropInTwoGpus, StreamsThatNothingJoins) { run_program_of_nccl("streams"); }
+TEST(DropInTwoGpus, StreamsOfTwoProcesses) { run_program_of_nccl("streams", true); }
+TEST(DropInTwoGpus, SplitAbortedAndDestroyed) { run_program_of_nccl("communicators"); }
+TEST(DropInTwoGpus, SplitAbortedAndDestroyedInTwoProcesses) { run_program_of_nccl("communicators", true); }
+TEST(DropInTwoGpus, ThreadsWithARankEach) { run_program_of_nccl("threads"); }
+TEST(DropInTwoGpus, NonBlockingCommunicators) { run_program_of_nccl("non_blocking"); }
+// All by NCCL: the test's own check of the program, and of the switch.
+TEST(DropInTwoGpus, SwitchedOff) { run_program_of_nccl("groups", false, {"NEARLIGHT_DROPIN=0"}, false); }
+// Two-shot and one-shot need neither multicast nor NVLink SHARP.
+TEST(DropInTwoGpus, WithoutMulticast) { run_program_of_nccl("groups", false, {"NCCL_NVLS_ENABLE=0"}); }
+// GPUs that NCCL keeps apart: nearlight does not attach, NCCL carries all, and one reason says so.
+TEST(DropInTwoGpus, WithoutPeerAccess) {
+  run_program_of_nccl("groups", false, {"NCCL_P2P_DISABLE=1"}, false);
+}
+
+}  // namespace
+}  // namespace nearlight::test
+
+int main(int argc, char** argv) {
+  if (argc == 5 && std::string(argv[1]) == "--case")
+    return nearlight::test::run_gpu_case(argv[2], std::atoi(argv[3]), argv[4]);
+  return nearlight::test::gpu_test_main(argc, argv);
+}
