@@ -237,10 +237,38 @@ TEST_P(Retries, WhatIsLostIsAskedForAgain) {
             trouble.add("barrier %d: %s", call, status.to_string().c_str());
         }
         const Counters counters = comm.counters();
-        if (counters.all_reduces != 12 || counters.failures != 0)
-          trouble.add("%llu calls, %llu failures", static_cast<unsigned long long>(counters.all_reduces),
+        const std::uint64_t made = counters.of(Collective::all_reduce);
+        if (made != 12 || counters.failures != 0)
+          trouble.add("%llu calls, %llu failures", static_cast<unsigned long long>(made),
                       static_cast<unsigned long long>(counters.failures));
         if (!comm.status().ok()) trouble.add("%s", comm.status().to_string().c_str());
+        test::meet(exchange, trouble);
+      });
+  EXPECT_EQ(problems, "");
+}
+
+TEST_P(Retries, SoAreCollectivesByParts) {
+  const auto problems = test::run_communicators(
+      GetParam(), 2, with_retries(4), [](Communicator& comm, Exchange& exchange, Problems& trouble) {
+        for (int call = 0; call < 4; ++call) {
+          CallOptions options;
+          options.protocol = route::Protocol::ll;
+          if (comm.rank() == 1 && call == 1) {
+            options.packet_fault = 1;
+            options.faulty_packet = 1;
+          }
+          const std::vector<float> send(50, static_cast<float>(10 * call + comm.rank()));
+          std::vector<float> recv(100, -1);
+          const CollectiveCall gather{Collective::all_gather, send.data(), recv.data(), send.size(),
+                                      DataType::f32};
+          if (const Status status = comm.collective(gather, nullptr, options); !status.ok())
+            trouble.add("call %d: %s", call, status.to_string().c_str());
+          for (std::size_t i = 0; i < recv.size(); ++i) {
+            if (recv[i] == static_cast<float>(10 * call) + (i < 50 ? 0.f : 1.f)) continue;
+            trouble.add("call %d, element %zu: %g", call, i, static_cast<double>(recv[i]));
+            break;
+          }
+        }
         test::meet(exchange, trouble);
       });
   EXPECT_EQ(problems, "");
