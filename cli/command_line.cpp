@@ -146,7 +146,9 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
 }
 
 void describe_bench(CLI::App& app, BenchOptions& options) {
-  app.add_option("collective", options.collective, "what to run: all_reduce")->required()->type_name("NAME");
+  app.add_option("collective", options.collective, "what to run: " + bench::collective_names())
+      ->required()
+      ->type_name("NAME");
   describe_sizes(app, options);
   describe_operation(app, options);
   describe_ranks(app, options);
@@ -156,6 +158,7 @@ void describe_bench(CLI::App& app, BenchOptions& options) {
       "  nearlight bench all_reduce -b 8 -e 1M -f 2\n"
       "  nearlight bench all_reduce --backend host --ranks 2 -e 64K --percentiles --against openmpi\n"
       "  nearlight bench all_reduce -g 2 -d bfloat16 --against nccl,nccl_sym --percentiles --json run.json\n"
+      "  nearlight bench all_gather -g 2 -d bfloat16 -b 256 -e 128K --against nccl,nccl_sym --percentiles\n"
       "  nearlight bench all_reduce -g 2 -b 128 -e 128 --mode kernel --offsets 48\n"
       "  nearlight bench all_reduce -g 2 -d bfloat16 -b 128 --against torch_symm_mem,nvshmem --percentiles\n"
       "  nearlight bench all_reduce -g 2 -b 128 -e 64K --jobs 2 --percentiles\n"

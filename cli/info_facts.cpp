@@ -176,7 +176,7 @@ InfoFacts gather_info() {
   for (const DataType type : kDataTypes) types += (types.empty() ? "" : ", ") + std::string(name_of(type));
   for (const ReduceOp op : kReduceOps) ops += (ops.empty() ? "" : ", ") + std::string(name_of(op));
   facts.limits = {{"ranks", "1 to " + std::to_string(bench::kMaxRanks)},
-                  {"collectives", "all_reduce"},
+                  {"collectives", bench::collective_names() + ", barrier"},
                   {"types", types},
                   {"operators", ops},
                   {"elements", "any count, any alignment to the element"},

@@ -1,4 +1,4 @@
-// One implementation of all-reduce at one rank, as the benchmark sees it: nearlight or a peer.
+// One implementation of the collectives at one rank, as the benchmark sees it: nearlight or a peer.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "cli/results.hpp"
+#include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 
 namespace nearlight::bench {
@@ -20,9 +21,11 @@ namespace nearlight::bench {
 struct Operation {
   const void* send = nullptr;
   void* recv = nullptr;
-  std::size_t count = 0;
+  std::size_t count = 0;  // as the collective takes it: of all_gather, reduce_scatter and all_to_all one part
   DataType type = DataType::f32;
   Reduction op = ReduceOp::sum;
+  Collective collective = Collective::all_reduce;
+  int root = 0;  // broadcast, reduce
 };
 
 // How an implementation does an operation, as far as it tells.
@@ -47,7 +50,15 @@ class Contender {
   // As it stands in result files: "nearlight", "nccl", "nccl_sym", "openmpi".
   virtual const char* impl() const = 0;
   // On a GPU it is enqueued; on a CPU the result is there when the call returns.
+  Status run(const Operation& operation, runtime::Stream stream) {
+    return operation.collective == Collective::all_reduce ? all_reduce(operation, stream)
+                                                          : by_parts(operation, stream);
+  }
   virtual Status all_reduce(const Operation& operation, runtime::Stream stream) = 0;
+  // The other collectives.
+  virtual Status by_parts(const Operation& operation, runtime::Stream) {
+    return failure(Code::unsupported, "%s has no %s here", impl(), name_of(operation.collective));
+  }
   // A failure that a call's own status could not tell yet. Never blocks.
   virtual Status failed() const { return {}; }
   // Ends what it still waits for, after a failure of any rank, from any thread. It need not work any more
@@ -55,6 +66,9 @@ class Contender {
   virtual void abandon() {}
   // A failure where an operation would fail alike: what is forced cannot be.
   virtual Result<Choice> choice(std::size_t count, DataType type, ReduceOp op, cli::Mode mode) const = 0;
+  virtual Result<Choice> choice_of(const Operation& operation, cli::Mode mode) const {
+    return choice(operation.count, operation.type, operation.op.op, mode);
+  }
   // How often a sum of a small float type may be rounded on its way (see reference.hpp).
   virtual int roundings() const = 0;
 

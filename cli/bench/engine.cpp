@@ -18,7 +18,22 @@ struct Engine::Lane {
   double cpu_us = 0;  // of this rank, all its samples together
 };
 
+// Elements of a rank's input and output, and where they begin in its two buffers; in place both lie in the
+// second.
+struct Engine::Sides {
+  std::size_t send_at = 0, send = 0, recv_at = 0, recv = 0;
+  bool in_place = false;
+};
+
 namespace {
+
+// As many elements for each rank, one at least.
+Case fitted(Case what, int nranks) {
+  if (!has_part_a_rank(what.collective)) return what;
+  const auto ranks = static_cast<std::size_t>(nranks);
+  what.count = std::max<std::size_t>(what.count / ranks, 1) * ranks;
+  return what;
+}
 
 // Inputs of the second job differ from those of the first, so that one's result is not taken for the other's.
 constexpr std::uint64_t kJobSeed = 1'000'003;
@@ -72,10 +87,31 @@ Result<Buffers> Engine::buffers_for(Contender& contender, std::size_t room, Buff
   return common;
 }
 
+Engine::Sides Engine::sides_of(const Case& what, bool in_place) const {
+  const auto ranks = static_cast<std::size_t>(meeting_.nranks());
+  const std::size_t part = has_part_a_rank(what.collective) ? what.count / ranks : what.count;
+  const std::size_t own = static_cast<std::size_t>(meeting_.rank()) * part;
+  const bool is_root = meeting_.rank() == what.root;
+  switch (what.collective) {
+    case Collective::all_gather:
+      return {in_place ? own : 0, part, 0, what.count, in_place};
+    case Collective::reduce_scatter:
+      return {0, what.count, in_place ? own : 0, part, in_place};
+    case Collective::broadcast:
+      return {0, is_root ? part : 0, 0, part, in_place};
+    case Collective::reduce:
+      return {0, part, 0, is_root ? part : 0, in_place};
+    default:
+      return {0, what.count, 0, what.count, in_place};
+  }
+}
+
 Status Engine::reserve(std::size_t bytes) {
   if (!beside_.empty() && beside_.size() != contenders_.size())
     return failure(Code::internal_error, "a second job beside some of the contenders only");
-  const std::size_t room = bytes + 2 * kGuardBytes;
+  // An element for each rank in any case, see fitted().
+  const std::size_t room =
+      std::max(bytes, sizeof(double) * static_cast<std::size_t>(meeting_.nranks())) + 2 * kGuardBytes;
   const auto allocate = [&]() -> Status {
     Buffers common, common_beside;
     for (Contender* contender : contenders_) {
@@ -93,7 +129,7 @@ Status Engine::reserve(std::size_t bytes) {
     meeting_.fail(status);
     return status;
   }
-  bytes_ = bytes;
+  bytes_ = room - 2 * kGuardBytes;
   image_.resize(room);
   return meeting_.barrier();
 }
@@ -107,8 +143,14 @@ Result<std::vector<Measured>> Engine::measure(const std::vector<Case>& cases, co
   const std::size_t variants = plan.in_place ? 2 : 1;
   out.reserve(cases.size() * variants * contenders_.size());
   std::size_t begun = 0;
-  for (const Case& what : cases) {
+  for (const Case& given : cases) {
+    const Case what = fitted(given, meeting_.nranks());
     for (std::size_t variant = 0; variant < variants; ++variant) {
+      // There is no such thing.
+      if (variant == 1 && what.collective == Collective::all_to_all) {
+        ++begun;
+        continue;
+      }
       const auto report = [&](double part, const std::string& text) {
         if (progress && meeting_.rank() == 0) {
           progress((static_cast<double>(begun) + part) / static_cast<double>(cases.size() * variants), text);
@@ -147,15 +189,25 @@ Status Engine::measure_case(const Case& what, bool in_place, const Plan& plan, s
     entry.in_place = in_place;
     entry.chain = plan.chain;
     entry.checked = plan.check;
-    NL_TRY_ASSIGN(entry.choice, contender.choice(what.count, what.type, what.op, plan.mode));
+    const auto work_of = [&](Contender& who, const Buffers& buffers) {
+      const bool one_buffer = in_place || who.in_place_only();
+      const Sides sides = sides_of(what, one_buffer);
+      const std::size_t element = size_of(what.type);
+      const std::size_t part = has_part_a_rank(what.collective)
+                                   ? what.count / static_cast<std::size_t>(meeting_.nranks())
+                                   : what.count;
+      return Work{
+          who,
+          Operation{(one_buffer ? buffers.recv : buffers.send) + kGuardBytes + sides.send_at * element,
+                    buffers.recv + kGuardBytes + sides.recv_at * element, part, what.type,
+                    is_reduction(what.collective) ? reduction_of(what.type, what.op, meeting_.rank())
+                                                  : Reduction(ReduceOp::sum),
+                    what.collective, what.root},
+          one_buffer};
+    };
+    NL_TRY_ASSIGN(entry.choice, contender.choice_of(work_of(contender, buffers_[i]).operation, plan.mode));
     entry.jobs = beside_.empty() ? 1 : 2;
     out.push_back(std::move(entry));
-    const auto work_of = [&](Contender& who, const Buffers& buffers) {
-      char* const recv = buffers.recv + kGuardBytes;
-      const bool one_buffer = in_place || who.in_place_only();
-      return Work{who, Operation{one_buffer ? recv : buffers.send + kGuardBytes, recv, what.count, what.type,
-                                 reduction_of(what.type, what.op, meeting_.rank())}};
-    };
     lanes.push_back({{work_of(contender, buffers_[i])}, out.back(), nullptr, 0});
     if (!beside_.empty()) lanes.back().works.push_back(work_of(*beside_[i], beside_buffers_[i]));
   }
@@ -199,8 +251,7 @@ Status Engine::measure_case(const Case& what, bool in_place, const Plan& plan, s
 
 Status Engine::turn(Lane& lane, const Plan& plan, std::size_t samples, std::uint64_t seed) {
   if (plan.check) NL_TRY(check_one(lane, seed));
-  const Operation& operation = lane.works[0].operation;
-  const bool check_block = plan.check && operation.send != operation.recv;
+  const bool check_block = plan.check && !lane.works[0].in_place;
   NL_TRY(prepare_buffers(lane, seed + 1));
   if (plan.warmup > 0) NL_TRY(settle(lane, lane.timer->run(meeting_, meeting_.mine().first(plan.warmup))));
   NL_TRY(settle(lane, lane.timer->run(meeting_, meeting_.mine().first(samples))));
@@ -243,7 +294,7 @@ Status Engine::check_one(Lane& lane, std::uint64_t seed) {
   Status called;
   for (std::size_t job = 0; job < lane.works.size() && called.ok(); ++job) {
     const Work& work = lane.works[job];
-    called = work.contender.all_reduce(work.operation, place_.stream(static_cast<int>(job)));
+    called = work.contender.run(work.operation, place_.stream(static_cast<int>(job)));
   }
   NL_TRY(settle(lane, called));
   return check_buffers(lane, seed);
@@ -267,53 +318,67 @@ Status Engine::check_buffers(Lane& lane, std::uint64_t seed) {
 
 Status Engine::prepare_buffers(const Measured& measured, const Work& work, std::uint64_t seed) {
   const Case& what = measured.what;
-  const Operation& operation = work.operation;
-  const bool in_place = operation.send == operation.recv;
-  const std::size_t bytes = what.bytes();
-  const std::span image = std::span(image_).first(bytes + 2 * kGuardBytes);
-  const std::span data = image.subspan(kGuardBytes, bytes);
-  fill_guard(image);
-  fill_input(data, what.type, what.op, seed, meeting_.rank());
+  const Sides sides = sides_of(what, work.in_place);
+  const std::size_t element = size_of(what.type);
   // const_cast: the engine owns the buffers; the contender must not write to `send`.
-  char* const send = static_cast<char*>(const_cast<void*>(operation.send)) - kGuardBytes;
-  NL_TRY(place_.write(send, image));
-  if (!in_place) {
-    fill_poison(data);
-    NL_TRY(place_.write(static_cast<char*>(operation.recv) - kGuardBytes, image));
+  char* const send =
+      static_cast<char*>(const_cast<void*>(work.operation.send)) - sides.send_at * element - kGuardBytes;
+  char* const recv = static_cast<char*>(work.operation.recv) - sides.recv_at * element - kGuardBytes;
+  // In place one buffer holds both, as long as the longer.
+  const auto image_of = [&](std::size_t elements) {
+    const std::span image = std::span(image_).first(elements * element + 2 * kGuardBytes);
+    fill_guard(image);
+    fill_poison(image.subspan(kGuardBytes, elements * element));
+    return image;
+  };
+  const auto put_input = [&](std::span<std::byte> image) {
+    fill_input(image.subspan(kGuardBytes + sides.send_at * element, sides.send * element), what.type, what.op,
+               seed, meeting_.rank());
+  };
+  if (work.in_place) {
+    const std::span image = image_of(std::max(sides.send_at + sides.send, sides.recv_at + sides.recv));
+    put_input(image);
+    return place_.write(recv, image);
   }
-  return {};
+  const std::span input = image_of(sides.send);
+  put_input(input);
+  NL_TRY(place_.write(send, input));
+  return place_.write(recv, image_of(sides.recv));
 }
 
 Status Engine::check_buffers(Measured& measured, const Work& work, std::uint64_t seed) {
   const Case& what = measured.what;
-  const Operation& operation = work.operation;
-  const bool in_place = operation.send == operation.recv;
-  const std::size_t bytes = what.bytes();
-  const std::span image = std::span(image_).first(bytes + 2 * kGuardBytes);
-  const std::span<const std::byte> data = image.subspan(kGuardBytes, bytes);
+  const Sides sides = sides_of(what, work.in_place);
+  const std::size_t element = size_of(what.type);
   const auto note = [&](std::size_t wrong, const std::string& text) {
     if (wrong > 0 && measured.first_wrong.empty()) {
       measured.first_wrong = "rank " + std::to_string(meeting_.rank()) + ": " + text;
     }
     measured.wrong += wrong;
   };
-  const auto check_guards = [&](const char* buffer) {
+  // A buffer of so many elements, with its guards looked at.
+  const auto fetch = [&](const void* at, std::size_t first, std::size_t elements,
+                         const char* name) -> Result<std::span<const std::byte>> {
+    const std::span image = std::span(image_).first(elements * element + 2 * kGuardBytes);
+    NL_TRY(place_.read(image, static_cast<const char*>(at) - first * element - kGuardBytes));
     note(changed_guard_bytes(image.first(kGuardBytes)),
-         std::string("bytes before the ") + buffer + " were changed");
+         std::string("bytes before the ") + name + " were changed");
     note(changed_guard_bytes(image.last(kGuardBytes)),
-         std::string("bytes behind the ") + buffer + " were changed");
+         std::string("bytes behind the ") + name + " were changed");
+    return std::span<const std::byte>(image.subspan(kGuardBytes, elements * element));
   };
 
-  NL_TRY(place_.read(image, static_cast<const char*>(operation.recv) - kGuardBytes));
-  const Verdict verdict =
-      compare(data, what.type, what.op, seed, meeting_.nranks(), work.contender.roundings());
+  const std::size_t longest = std::max(sides.send_at + sides.send, sides.recv_at + sides.recv);
+  NL_TRY_ASSIGN(const auto output,
+                fetch(work.operation.recv, sides.recv_at, work.in_place ? longest : sides.recv, "output"));
+  const Part part{what.collective, meeting_.rank(), meeting_.nranks(), what.root, work.operation.count};
+  const Verdict verdict = compare(output.subspan(sides.recv_at * element, sides.recv * element), what.type,
+                                  what.op, seed, part, work.contender.roundings());
   note(verdict.wrong, verdict.first);
-  check_guards("output");
-  if (!in_place) {
-    NL_TRY(place_.read(image, static_cast<const char*>(operation.send) - kGuardBytes));
-    const Verdict unchanged = compare_input(data, what.type, what.op, seed, meeting_.rank());
+  if (!work.in_place) {
+    NL_TRY_ASSIGN(const auto input, fetch(work.operation.send, 0, sides.send, "input"));
+    const Verdict unchanged = compare_input(input, what.type, what.op, seed, meeting_.rank());
     note(unchanged.wrong, unchanged.first);
-    check_guards("input");
   }
   return {};
 }

@@ -20,9 +20,12 @@
 namespace nearlight::bench {
 
 struct Case {
-  std::size_t count = 0;
+  std::size_t count = 0;  // elements of `bytes()`
   DataType type = DataType::f32;
   ReduceOp op = ReduceOp::sum;
+  Collective collective = Collective::all_reduce;
+  int root = 0;
+  // nccl-tests' size: of all_gather, reduce_scatter and all_to_all the parts of all ranks together.
   std::size_t bytes() const { return count * size_of(type); }
 };
 
@@ -39,6 +42,12 @@ struct Plan {
   std::chrono::milliseconds budget{
       0};  // time for one size and variant, all implementations; fewer samples then. 0: none
 };
+
+// Whether the size of the collective is that of the parts of all ranks together.
+constexpr bool has_part_a_rank(Collective collective) {
+  return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
+         collective == Collective::all_to_all;
+}
 
 // The largest number of samples of one turn: what a Meeting must have room for.
 std::size_t samples_per_turn(const Plan& plan);
@@ -79,6 +88,8 @@ class Engine {
 
  private:
   struct Lane;
+  struct Sides;
+  Sides sides_of(const Case& what, bool in_place) const;
   Status measure_case(const Case& what, bool in_place, const Plan& plan, std::vector<Measured>& out,
                       const std::function<void(double, const std::string&)>& progress);
   Result<std::size_t> next_turn(const Plan& plan, std::size_t taken, std::size_t turns_left,

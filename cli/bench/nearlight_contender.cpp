@@ -32,6 +32,11 @@ class NearlightContender final : public Contender {
                                      operation.op, stream, options_);
   }
 
+  Status by_parts(const Operation& operation, runtime::Stream stream) override {
+    last_ = operation;
+    return communicator_->collective(call_of(operation), stream, options_);
+  }
+
   Status failed() const override { return communicator_->status(); }
   void abandon() override { communicator_->abort(); }
 
@@ -44,10 +49,21 @@ class NearlightContender final : public Contender {
                   static_cast<int>(route.grid), route.reason, forced(route)};
   }
 
+  Result<Choice> choice_of(const Operation& operation, cli::Mode mode) const override {
+    if (operation.collective == Collective::all_reduce) {
+      return choice(operation.count, operation.type, operation.op.op, mode);
+    }
+    NL_TRY_ASSIGN(const route::Route route, communicator_->explain(call_of(operation), options_));
+    return Choice{algorithm::name_of(route.algorithm), route::protocol_name(route),
+                  static_cast<int>(route.grid), route.reason, forced(route)};
+  }
+
   // Of the last operation: what was handed to NCCL is rounded as NCCL does, and what adds in the order of
   // arrival rounds to the type at every rank.
   int roundings() const override {
-    const auto route = communicator_->explain_all_reduce(last_.count, last_.type, last_.op.op, options_);
+    const auto route = last_.collective == Collective::all_reduce
+                           ? communicator_->explain_all_reduce(last_.count, last_.type, last_.op.op, options_)
+                           : communicator_->explain(call_of(last_), options_);
     const bool rounds = route.ok() && (route->algorithm == route::Algorithm::nccl ||
                                        route->algorithm == route::Algorithm::two_shot_atomic);
     return rounds ? communicator_->nranks() : 1;
@@ -67,6 +83,10 @@ class NearlightContender final : public Contender {
   }
 
  private:
+  static runtime::CollectiveCall call_of(const Operation& operation) {
+    return {operation.collective, operation.send, operation.recv, operation.count,
+            operation.type,       operation.op,   operation.root};
+  }
   // One rank copies, whatever it is asked for.
   std::string forced(const route::Route& route) const {
     if (route.algorithm == route::Algorithm::copy) return "";

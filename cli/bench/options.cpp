@@ -192,12 +192,35 @@ bool any_gpu_peer(const BenchOptions& options) {
 }
 }  // namespace
 
+std::string collective_names() {
+  std::string names;
+  for (const Collective collective : kCollectives) {
+    if (collective == Collective::barrier) continue;
+    names += (names.empty() ? "" : ", ") + std::string(name_of(collective));
+  }
+  return names;
+}
+
+Result<Collective> collective_of(const BenchOptions& options) {
+  for (const Collective collective : kCollectives) {
+    if (collective != Collective::barrier && options.collective == name_of(collective)) return collective;
+  }
+  return failure(Code::invalid_argument, "there is no benchmark '%s'; known: %s", options.collective.c_str(),
+                 collective_names().c_str());
+}
+
 Status validate(const BenchOptions& options) {
   const auto bad = [](const char* text) { return Status(Code::invalid_argument, text); };
   const auto has = [&](std::string_view peer) { return has_peer(options, peer); };
-  if (options.collective != "all_reduce") {
-    return failure(Code::invalid_argument, "there is no benchmark '%s'; known is all_reduce",
-                   options.collective.c_str());
+  NL_TRY_ASSIGN(const Collective collective, collective_of(options));
+  if (collective != Collective::all_reduce) {
+    if (options.mode == cli::Mode::kernel || options.offsets > 0)
+      return bad("--mode kernel and --offsets: all_reduce alone has operations inside a kernel");
+    if (!options.workload.empty()) return bad("--workload: the workloads are all_reduce's");
+    for (const std::string& peer : options.against) {
+      if (peer == "nccl" || peer == "nccl_sym") continue;
+      return failure(Code::invalid_argument, "--against %s: measured for all_reduce alone", peer.c_str());
+    }
   }
   if (options.min_bytes == 0) return bad("-b must be at least 1");
   if (options.min_bytes > options.max_bytes) return bad("-b is larger than -e");
@@ -328,8 +351,9 @@ Result<std::vector<Case>> cases_of(const BenchOptions& options) {
     return cases;
   }
   const DataType type = options.type.value_or(DataType::f32);
+  NL_TRY_ASSIGN(const Collective collective, collective_of(options));
   for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes;) {
-    cases.push_back({std::max<std::size_t>(bytes / size_of(type), 1), type, options.op});
+    cases.push_back({std::max<std::size_t>(bytes / size_of(type), 1), type, options.op, collective});
     const std::size_t next =
         options.step_factor > 0 ? bytes * options.step_factor : bytes + options.step_bytes;
     if (next <= bytes || cases.size() == 10'000) break;

@@ -115,6 +115,10 @@ runtime::Options with_scratch(runtime::Options options, std::size_t bytes);
 inline constexpr std::size_t kScratchStep = 512;  // whole warps of 16-byte packets
 inline constexpr std::size_t kMaxScratch = std::size_t{8} << 20;
 
+// What is to run; the error lists what is known.
+Result<Collective> collective_of(const BenchOptions& options);
+// "all_reduce, all_gather, ...", for help and errors.
+std::string collective_names();
 bool has_peer(const BenchOptions& options, std::string_view peer);
 // The ranks asked for by --ranks, -g and -t, or --tp.
 int ranks_of(const BenchOptions& options, int otherwise);

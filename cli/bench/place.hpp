@@ -21,6 +21,7 @@ namespace nearlight::bench {
 struct Work {
   Contender& contender;
   Operation operation;
+  bool in_place = false;  // input and output share a buffer
 };
 
 // One operation of one contender, ready to be timed in one mode.

@@ -60,13 +60,13 @@ class EagerTimer final : public Timer {
     for (double& sample : us) {
       arrive();
       NL_TRY_ASSIGN(const std::uint64_t start_ns, meeting.align());
-      for (int i = 0; i < chain_; ++i) NL_TRY(work_.contender.all_reduce(work_.operation, stream_));
+      for (int i = 0; i < chain_; ++i) NL_TRY(work_.contender.run(work_.operation, stream_));
       NL_TRY(wait_for(stream_, limits_));
       sample = static_cast<double>(now_ns() - start_ns) * 1e-3 / chain_;
     }
     NL_TRY(meeting.barrier());
     const std::uint64_t cpu_before_ns = thread_cpu_ns();
-    for (int i = 0; i < kCpuCalls; ++i) NL_TRY(work_.contender.all_reduce(work_.operation, stream_));
+    for (int i = 0; i < kCpuCalls; ++i) NL_TRY(work_.contender.run(work_.operation, stream_));
     cpu_us_ = static_cast<double>(thread_cpu_ns() - cpu_before_ns) * 1e-3 / kCpuCalls;
     return wait_for(stream_, limits_);
   }
@@ -88,8 +88,8 @@ class GraphTimer final : public Timer {
         new GraphTimer(chain, stream, beside != nullptr ? second : nullptr, limits));
     // Once as it is: what an implementation sets up at its first operation of a size may be forbidden in a
     // capture.
-    NL_TRY(work.contender.all_reduce(work.operation, stream));
-    if (beside != nullptr) NL_TRY(beside->contender.all_reduce(beside->operation, second));
+    NL_TRY(work.contender.run(work.operation, stream));
+    if (beside != nullptr) NL_TRY(beside->contender.run(beside->operation, second));
     NL_TRY(timer->wait_for_all());
     NL_TRY_ASSIGN(timer->first_, capture(work, 1, device, stream));
     NL_TRY_ASSIGN(timer->chained_, capture(work, chain, device, stream));
@@ -158,7 +158,7 @@ class GraphTimer final : public Timer {
     NL_PROBE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     Status captured;
     for (int i = 0; i < chain && captured.ok(); ++i) {
-      captured = work.contender.all_reduce(work.operation, stream);
+      captured = work.contender.run(work.operation, stream);
     }
     cudaGraph_t made = nullptr;
     const Status ended = probe::cuda_status("cudaStreamEndCapture", cudaStreamEndCapture(stream, &made));

@@ -38,7 +38,7 @@ class HostTimer final : public Timer {
       second = std::thread([&] {
         for (std::size_t left = 2 * us.size() * static_cast<std::size_t>(chain_); left > 0 && other.ok();
              --left) {
-          other = beside_->contender.all_reduce(beside_->operation, nullptr);
+          other = beside_->contender.run(beside_->operation, nullptr);
         }
       });
     } catch (const std::system_error& error) {
@@ -57,7 +57,7 @@ class HostTimer final : public Timer {
     const std::uint64_t cpu_before_ns = thread_cpu_ns();
     std::uint64_t before_ns = now_ns();
     for (double& sample : us) {
-      for (int i = 0; i < chain_; ++i) NL_TRY(work_.contender.all_reduce(work_.operation, nullptr));
+      for (int i = 0; i < chain_; ++i) NL_TRY(work_.contender.run(work_.operation, nullptr));
       const std::uint64_t after_ns = now_ns();
       sample = static_cast<double>(after_ns - before_ns) * 1e-3 / chain_;
       before_ns = after_ns;

@@ -40,7 +40,8 @@ std::vector<cli::ResultRow> rows_of(const std::vector<Measured>& measured, const
     cli::ResultRow row;
     row.bytes = entry.what.bytes();
     row.dtype = short_name_of(entry.what.type);
-    row.op = name_of(entry.what.op);
+    row.collective = name_of(entry.what.collective);
+    row.op = is_reduction(entry.what.collective) ? name_of(entry.what.op) : "none";
     row.ranks = setting.ranks;
     row.mode = mode;
     row.chain = entry.chain;

@@ -219,13 +219,28 @@ std::size_t changed_guard_bytes(std::span<const std::byte> guard) {
 
 Verdict compare(std::span<const std::byte> result, DataType type, ReduceOp op, std::uint64_t seed, int nranks,
                 int roundings) {
+  return compare(result, type, op, seed, {Collective::all_reduce, 0, nranks, 0, 0}, roundings);
+}
+
+Verdict compare(std::span<const std::byte> result, DataType type, ReduceOp op, std::uint64_t seed,
+                const Part& part, int roundings) {
   Verdict verdict;
-  const double slack = slack_of(type, op, nranks, roundings);
+  const bool reduces = is_reduction(part.collective);
+  const double slack = reduces ? slack_of(type, op, part.nranks, roundings) : 0;
+  const std::size_t own = static_cast<std::size_t>(part.rank) * part.count;
   for (std::size_t i = 0; i < result.size() / size_of(type); ++i) {
     const std::uint64_t got = load(type, result, i);
-    const std::uint64_t expected = is_integer(type)
-                                       ? expected_integer(type, op, seed, nranks, i)
-                                       : encode(type, rounded(type, exact_float(type, op, seed, nranks, i)));
+    std::uint64_t expected = 0;
+    if (reduces) {
+      const std::size_t at = part.collective == Collective::reduce_scatter ? own + i : i;
+      expected = is_integer(type) ? expected_integer(type, op, seed, part.nranks, at)
+                                  : encode(type, rounded(type, exact_float(type, op, seed, part.nranks, at)));
+    } else if (part.collective == Collective::broadcast) {
+      expected = input_bits(type, op, seed, part.root, i);
+    } else {
+      const std::size_t at = i % part.count + (part.collective == Collective::all_to_all ? own : 0);
+      expected = input_bits(type, op, seed, static_cast<int>(i / part.count), at);
+    }
     if (got == expected) continue;
     const double got_value = to_double(type, got), expected_value = to_double(type, expected);
     if (std::abs(got_value - expected_value) <= slack && slack > 0) continue;

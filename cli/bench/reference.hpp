@@ -1,4 +1,4 @@
-// Inputs whose all-reduce is known, and the comparison of a result with it.
+// Inputs whose reduction is known, and the comparison of a result with it.
 //
 // Every input is chosen so that the reduction over 8 ranks is exact in fp32 in any order (but for the
 // division of avg): a result must match to the last bit, a float of 8 or 16 bits must be the exact one
@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/types.hpp"
+#include "runtime/collective.hpp"
 
 namespace nearlight::bench {
 
@@ -44,6 +45,14 @@ struct Verdict {
 // where nothing needs rounding.
 Verdict compare(std::span<const std::byte> result, DataType type, ReduceOp op, std::uint64_t seed, int nranks,
                 int roundings = 1);
+// The same of another collective: what this rank's output must hold. `count`: as Operation::count.
+struct Part {
+  Collective collective;
+  int rank, nranks, root;
+  std::size_t count;
+};
+Verdict compare(std::span<const std::byte> result, DataType type, ReduceOp op, std::uint64_t seed,
+                const Part& part, int roundings = 1);
 // The same for an input that nobody may have changed.
 Verdict compare_input(std::span<const std::byte> input, DataType type, ReduceOp op, std::uint64_t seed,
                       int rank);

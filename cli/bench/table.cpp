@@ -28,7 +28,7 @@ std::string time_columns(const Measured* row, int nranks) {
   auto summary = row->samples.summary();
   const double us = summary.ok() ? summary->mean_us : 0;
   append(text, "  %7s  %6.2f  %6.2f", time_text(us).c_str(), algorithm_gbs(row->what.bytes(), us),
-         bus_gbs(row->what.bytes(), us, nranks));
+         bus_gbs(row->what.bytes(), us, nranks, row->what.collective));
   if (row->checked) {
     append(text, "  %6zu", row->wrong);
   } else {
@@ -43,13 +43,19 @@ std::string us_text(double us) {
   return text;
 }
 
+const char* redop_of(const Case& what) { return is_reduction(what.collective) ? name_of(what.op) : "none"; }
+
 }  // namespace
 
 double algorithm_gbs(std::size_t bytes, double us) {
   return us > 0 ? static_cast<double>(bytes) / us * 1e-3 : 0;
 }
-double bus_gbs(std::size_t bytes, double us, int nranks) {
-  return algorithm_gbs(bytes, us) * 2.0 * (nranks - 1) / std::max(nranks, 1);
+double bus_gbs(std::size_t bytes, double us, int nranks, Collective collective) {
+  const double others = static_cast<double>(nranks - 1) / std::max(nranks, 1);
+  const double factor = collective == Collective::all_reduce ? 2.0 * others
+                        : has_part_a_rank(collective)        ? others
+                                                             : 1.0;
+  return algorithm_gbs(bytes, us) * factor;
 }
 
 std::string perf_table(const std::vector<const Measured*>& rows, int nranks) {
@@ -71,7 +77,8 @@ std::string perf_table(const std::vector<const Measured*>& rows, int nranks) {
     const Measured* in_place = nullptr;
     if (i + 1 < rows.size() && rows[i + 1]->in_place) in_place = rows[++i];
     append(text, "%12zu  %12zu  %8s  %6s  %6d", out_of_place->what.bytes(), out_of_place->what.count,
-           name_of(out_of_place->what.type), name_of(out_of_place->what.op), -1);
+           name_of(out_of_place->what.type), redop_of(out_of_place->what),
+           has_root(out_of_place->what.collective) ? out_of_place->what.root : -1);
     text += time_columns(out_of_place, nranks);
     if (two) text += time_columns(in_place, nranks);
     text += "\n";
@@ -79,7 +86,7 @@ std::string perf_table(const std::vector<const Measured*>& rows, int nranks) {
       if (row == nullptr) continue;
       wrong += row->wrong;
       auto summary = row->samples.summary();
-      bus += bus_gbs(row->what.bytes(), summary.ok() ? summary->mean_us : 0, nranks);
+      bus += bus_gbs(row->what.bytes(), summary.ok() ? summary->mean_us : 0, nranks, row->what.collective);
       ++figures;
     }
   }

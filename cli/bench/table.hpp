@@ -27,8 +27,9 @@ struct OffsetSpread {
 std::vector<OffsetSpread> spread_over_offsets(const std::vector<cli::ResultRow>& rows);
 std::string offset_table(const std::vector<OffsetSpread>& rows);
 
-// Bytes per microsecond * 1e-3, as nccl-tests counts: algbw = size / time, busbw = algbw * 2 (n - 1) / n.
+// Bytes per microsecond * 1e-3, as nccl-tests counts: algbw = size / time, busbw = algbw * 2 (n - 1) / n
+// for all_reduce, (n - 1) / n where each rank has a part, 1 with a root.
 double algorithm_gbs(std::size_t bytes, double us);
-double bus_gbs(std::size_t bytes, double us, int nranks);
+double bus_gbs(std::size_t bytes, double us, int nranks, Collective collective = Collective::all_reduce);
 
 }  // namespace nearlight::bench

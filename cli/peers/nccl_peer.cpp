@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -75,6 +76,26 @@ class NcclContender final : public bench::Contender {
                              static_cast<int>(operation.type), static_cast<int>(operation.op.op),
                              comm_->get(), stream);
   }
+  Status by_parts(const Operation& operation, runtime::Stream stream) override {
+    if (comm_->get() == nullptr) return failure(Code::aborted, "the NCCL communicator was aborted");
+    const int type = static_cast<int>(operation.type), op = static_cast<int>(operation.op.op);
+    const auto& [send, recv, count] = std::tie(operation.send, operation.recv, operation.count);
+    switch (operation.collective) {
+      case Collective::all_gather:
+        return nccl().all_gather(send, recv, count, type, comm_->get(), stream);
+      case Collective::reduce_scatter:
+        return nccl().reduce_scatter(send, recv, count, type, op, comm_->get(), stream);
+      case Collective::broadcast:
+        return nccl().broadcast(send, recv, count, type, operation.root, comm_->get(), stream);
+      case Collective::reduce:
+        return nccl().reduce(send, recv, count, type, op, operation.root, comm_->get(), stream);
+      case Collective::all_to_all:
+        return nccl().all_to_all(send, recv, count, type, size_of(operation.type), nranks_, comm_->get(),
+                                 stream);
+      default:
+        return Contender::by_parts(operation, stream);
+    }
+  }
   Status failed() const override {
     return comm_->get() != nullptr ? nccl().comm_async_error(comm_->get())
                                    : failure(Code::aborted, "the NCCL communicator was aborted");
@@ -85,9 +106,9 @@ class NcclContender final : public bench::Contender {
   }
   std::string settings() const override {
     return "NCCL " + comm_->version() + ", " +
-           (symmetric_ ? "ncclAllReduce, both buffers of ncclMemAlloc in windows registered with "
-                         "NCCL_WIN_COLL_SYMMETRIC"
-                       : "ncclAllReduce, both buffers of cudaMalloc, not registered");
+           (symmetric_ ? "both buffers of ncclMemAlloc in windows registered with NCCL_WIN_COLL_SYMMETRIC"
+                       : "both buffers of cudaMalloc, not registered") +
+           " (all_to_all: ncclSend and ncclRecv in a group)";
   }
   // Its kernels may add in the type itself, a rounding a rank.
   int roundings() const override { return nranks_; }

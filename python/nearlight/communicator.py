@@ -95,6 +95,11 @@ class Counters(NamedTuple):
     captured: int
     failures: int
     routes: tuple[RouteCount, ...]
+    all_gathers: int
+    reduce_scatters: int
+    broadcasts: int
+    reduces: int
+    all_to_alls: int
 
 
 def _text(value: bytes | None) -> str:
@@ -257,7 +262,8 @@ class Communicator:
         check(lib().nearlightCommGetCounters(self.handle, ctypes.byref(c)))
         routes = tuple(RouteCount(_text(one.algorithm), _text(one.protocol), one.operations, one.bytes)
                        for one in c.route[:min(c.routes, structs.MOST_ROUTES)])
-        return Counters(c.all_reduces, c.barriers, c.bytes, c.captured, c.failures, routes)
+        return Counters(c.all_reduces, c.barriers, c.bytes, c.captured, c.failures, routes, c.all_gathers,
+                        c.reduce_scatters, c.broadcasts, c.reduces, c.all_to_alls)
 
     # ---- operators
 
@@ -299,6 +305,32 @@ class Communicator:
         """The same by addresses and a count of elements: nearlightAllReduce itself."""
         _not_negative("count", count)
         check(lib().nearlightAllReduce(send, recv, count, dtype, op, self.handle, stream or None))
+
+    def all_gather_raw(self, send: int, recv: int, send_count: int, dtype: int, stream: int = 0) -> None:
+        """recv = every rank's `send`, by rank. Addresses and a count of elements, as nearlightAllGather's; so the next."""
+        _not_negative("send_count", send_count)
+        check(lib().nearlightAllGather(send, recv, send_count, dtype, self.handle, stream or None))
+
+    def reduce_scatter_raw(self, send: int, recv: int, recv_count: int, dtype: int, op: int = ReduceOp.sum,
+                           stream: int = 0) -> None:
+        """recv = this rank's part of the reduction of all ranks' `send`, which has recv_count elements for each."""
+        _not_negative("recv_count", recv_count)
+        check(lib().nearlightReduceScatter(send, recv, recv_count, dtype, op, self.handle, stream or None))
+
+    def broadcast_raw(self, send: int, recv: int, count: int, dtype: int, root: int, stream: int = 0) -> None:
+        """recv on every rank = `send` of rank `root`."""
+        _not_negative("count", count)
+        check(lib().nearlightBroadcast(send, recv, count, dtype, root, self.handle, stream or None))
+
+    def reduce_raw(self, send: int, recv: int, count: int, dtype: int, op: int, root: int, stream: int = 0) -> None:
+        """recv on rank `root` = the reduction of all ranks' `send`."""
+        _not_negative("count", count)
+        check(lib().nearlightReduce(send, recv, count, dtype, op, root, self.handle, stream or None))
+
+    def all_to_all_raw(self, send: int, recv: int, count: int, dtype: int, stream: int = 0) -> None:
+        """recv = the parts that all ranks' `send` has for this one, by rank; `count` elements each. Not in place."""
+        _not_negative("count", count)
+        check(lib().nearlightAllToAll(send, recv, count, dtype, self.handle, stream or None))
 
     def barrier(self, *, stream: int = 0) -> None:
         """No rank goes through before all ranks have come to theirs. GPU ranks: on `stream`; the host does not wait."""

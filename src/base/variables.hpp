@@ -94,7 +94,7 @@ inline constexpr Text kForcePath{
     "NEARLIGHT_DETERMINISTIC=0), nccl (handed to the attached NCCL communicator; without one no "
     "communicator is made), staged (GPU ranks without NCCL: the CPU makes the calls) or fallback (every "
     "call by NCCL where it is attached, else by the CPU), whatever is faster. ll128 and two_shot_atomic "
-    "are not to be had on GPUs yet. The "
+    "are taken by GPUs only where lines are known to arrive whole. The "
     "same on all ranks. nearlightCommSetPath changes it later."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",

@@ -37,6 +37,10 @@ static_assert(sizeof(NcclUniqueId) == sizeof(ncclUniqueId));
   NL_NCCL(all_reduce, ncclAllReduce)                     \
   NL_NCCL(all_gather, ncclAllGather)                     \
   NL_NCCL(broadcast, ncclBroadcast)                      \
+  NL_NCCL(reduce_scatter, ncclReduceScatter)             \
+  NL_NCCL(reduce, ncclReduce)                            \
+  NL_NCCL(send, ncclSend)                                \
+  NL_NCCL(recv, ncclRecv)                                \
   NL_NCCL(group_start, ncclGroupStart)                   \
   NL_NCCL(group_end, ncclGroupEnd)                       \
   NL_NCCL(mem_alloc, ncclMemAlloc)                       \
@@ -265,6 +269,36 @@ Status Nccl::broadcast(const void* send, void* recv, std::size_t count, int type
                        void* stream) const {
   return NL_CALL(broadcast, ncclBroadcast, comm, send, recv, count, static_cast<ncclDataType_t>(type), root,
                  comm, static_cast<cudaStream_t>(stream));
+}
+
+Status Nccl::reduce_scatter(const void* send, void* recv, std::size_t recv_count, int type, int op,
+                            ncclComm* comm, void* stream) const {
+  return NL_CALL(reduce_scatter, ncclReduceScatter, comm, send, recv, recv_count,
+                 static_cast<ncclDataType_t>(type), static_cast<ncclRedOp_t>(op), comm,
+                 static_cast<cudaStream_t>(stream));
+}
+
+Status Nccl::reduce(const void* send, void* recv, std::size_t count, int type, int op, int root,
+                    ncclComm* comm, void* stream) const {
+  return NL_CALL(reduce, ncclReduce, comm, send, recv, count, static_cast<ncclDataType_t>(type),
+                 static_cast<ncclRedOp_t>(op), root, comm, static_cast<cudaStream_t>(stream));
+}
+
+Status Nccl::all_to_all(const void* send, void* recv, std::size_t count, int type, std::size_t element,
+                        int nranks, ncclComm* comm, void* stream) const {
+  NL_TRY(group_start());
+  Status enqueued;
+  for (int peer = 0; peer < nranks && enqueued.ok(); ++peer) {
+    const std::size_t at = static_cast<std::size_t>(peer) * count * element;
+    enqueued = NL_CALL(send, ncclSend, comm, static_cast<const char*>(send) + at, count,
+                       static_cast<ncclDataType_t>(type), peer, comm, static_cast<cudaStream_t>(stream));
+    if (!enqueued.ok()) break;
+    enqueued = NL_CALL(recv, ncclRecv, comm, static_cast<char*>(recv) + at, count,
+                       static_cast<ncclDataType_t>(type), peer, comm, static_cast<cudaStream_t>(stream));
+  }
+  // The group is ended in any case: else the thread's next call would join it.
+  const Status ended = group_end();
+  return enqueued.ok() ? ended : enqueued;
 }
 
 Status Nccl::group_start() const {

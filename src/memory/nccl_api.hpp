@@ -67,6 +67,14 @@ class Nccl {
                     void* stream) const;
   Status all_gather(const void* send, void* recv, std::size_t send_count, int type, ncclComm* comm,
                     void* stream) const;
+  Status reduce_scatter(const void* send, void* recv, std::size_t recv_count, int type, int op,
+                        ncclComm* comm, void* stream) const;
+  Status reduce(const void* send, void* recv, std::size_t count, int type, int op, int root, ncclComm* comm,
+                void* stream) const;
+  // To and from all of `nranks`, in one group of sends and receives: any version has those. `count` elements
+  // of `element` bytes.
+  Status all_to_all(const void* send, void* recv, std::size_t count, int type, std::size_t element,
+                    int nranks, ncclComm* comm, void* stream) const;
   Status broadcast(const void* send, void* recv, std::size_t count, int type, int root, ncclComm* comm,
                    void* stream) const;
   Status group_start() const;

@@ -74,16 +74,35 @@ const char* reason_of(const Facts& facts, Protocol protocol) {
   return because<"GPU, large: full payload, one release flag a chunk (limits are all_reduce's)">(table);
 }
 
+// null: NCCL can have it. What is moved is bytes to it.
+const char* kept(const Facts& facts, bool reduces) {
+  const char* const why = reduces ? kept_from_nccl(facts.nccl, facts.type, facts.op, bytes_of(facts))
+                                  : kept_from_nccl(facts.nccl, DataType::f64, ReduceOp::sum, 0);
+  if (why != nullptr || facts.max_ctas == 0) return why;
+  return "not handed to NCCL: it takes as many CTAs as it likes, and max_ctas is set";
+}
+
+bool is_past_nccls_first(const Facts& facts) {
+  const std::uint64_t first = table_of(facts).nccl_first_bytes;
+  if (!facts.gpu || facts.nccl.version == 0 || first == 0) return false;
+  const auto others = static_cast<std::size_t>(facts.nranks - 1);
+  return bytes_of(facts) >= (first + others - 1) / others;
+}
+
+Route by_nccl(const char* reason) {
+  Route route;
+  route.algorithm = Algorithm::nccl;
+  route.grid = route.threads = route.run_threads = 0;
+  route.reason = reason;
+  return route;
+}
+
 Result<Route> own_route(const Facts& facts, bool reduces) {
   const bool is_forced = facts.forced.protocol && can_take(facts, reduces, *facts.forced.protocol);
   const Protocol protocol = is_forced ? *facts.forced.protocol : chosen(facts, reduces);
   NL_TRY_ASSIGN(Route route, shaped(facts, protocol));
   route.reason = is_forced ? "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this protocol"
                            : reason_of(facts, protocol);
-  if (facts.forced.fallback || facts.forced.algorithm == Algorithm::nccl ||
-      facts.forced.algorithm == Algorithm::staged) {
-    route.reason = "stays with nearlight's own kernels: only all_reduce and barrier are handed over yet";
-  }
   return route;
 }
 
@@ -91,8 +110,32 @@ Result<Route> own_route(const Facts& facts, bool reduces) {
 
 Route parts(const Facts& facts, bool reduces) {
   if (facts.nranks == 1) return all_reduce(facts);
+  const bool is_forced = facts.forced.fallback || facts.forced.algorithm == Algorithm::nccl;
+  const char* why = nullptr;
+  if (facts.forced.algorithm == Algorithm::staged || (facts.forced.fallback && facts.nccl.version == 0)) {
+    why = "stays with nearlight's own kernels: the CPU makes all_reduce and barrier alone";
+  } else if (is_forced || is_past_nccls_first(facts)) {
+    why = kept(facts, reduces);
+    if (why == nullptr) {
+      return by_nccl(is_forced ? "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this algorithm"
+                               : because<"GPU, beyond what nearlight wins: handed to the attached NCCL">(
+                                     table_of(facts)));
+    }
+  }
   const auto own = own_route(facts, reduces);
-  return own.ok() ? *own : Route();
+  Route route = own.ok() ? *own : Route();
+  if (why != nullptr) route.reason = why;
+  return route;
+}
+
+Result<Route> forced_parts_by_nccl(const Facts& facts, bool reduces) {
+  if (facts.nccl.version == 0) {
+    return failure(Code::invalid_argument,
+                   "algorithm: nccl, but no NCCL communicator is attached to this one");
+  }
+  if (const char* const why = kept(facts, reduces); why != nullptr)
+    return failure(Code::unsupported, "algorithm: nccl: %s", why);
+  return by_nccl("the caller asked for this algorithm");
 }
 
 Result<Route> forced_parts(const Facts& facts, bool reduces, Protocol protocol) {

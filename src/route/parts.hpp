@@ -13,4 +13,7 @@ Route parts(const Facts& facts, bool reduces);
 // The same by a protocol that the caller gives. Code::invalid_argument, naming protocol: not for this call.
 Result<Route> forced_parts(const Facts& facts, bool reduces, Protocol protocol);
 
+// NCCL, asked for by the caller. Errors as forced_nccl().
+Result<Route> forced_parts_by_nccl(const Facts& facts, bool reduces);
+
 }  // namespace nearlight::route

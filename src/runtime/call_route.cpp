@@ -56,12 +56,18 @@ Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions&
 Result<route::Route> route_of_parts(const CollectiveCall& call, const route::Facts& facts,
                                     const CallOptions& options) {
   const bool reduces = is_reduction(call.collective);
+  if (facts.nranks > 1 && options.algorithm == route::Algorithm::nccl) {
+    if (!options.protocol) return route::forced_parts_by_nccl(facts, reduces);
+    return failure(Code::invalid_argument, "protocol: %s, but nccl chooses its own",
+                   algorithm::name_of(*options.protocol));
+  }
   if (facts.nranks > 1 && options.algorithm && *options.algorithm != route::Algorithm::one_shot) {
     return failure(Code::invalid_argument, "algorithm: %s is none that %s takes", name_of(*options.algorithm),
                    name_of(call.collective));
   }
   if (facts.nranks > 1 && options.protocol) return route::forced_parts(facts, reduces, *options.protocol);
-  return route::parts(facts, reduces);
+  // With the algorithm given nothing else is.
+  return route::parts(options.algorithm ? route::without_nccl(facts) : facts, reduces);
 }
 
 }  // namespace nearlight::runtime

@@ -57,12 +57,9 @@ struct Options {
   // Whether results must be the same from run to run. False: the two-shot that adds may be chosen; all ranks
   // still have the same bits. Unset: NEARLIGHT_DETERMINISTIC, else true.
   std::optional<bool> deterministic;
-  // Test hook: GPU ranks may have lines, test and use them. Nobody else does: between two H200 messages that
-  // end inside a line have come in pieces (docs/dev/lab.md).
-  bool try_lines = false;
-  // Test hook: the test of lines runs with every group of 8 threads on its own, which should tear some
-  // (between two H200 it tore none).
-  bool tear_lines = false;
+  // Test hooks: how the test of lines sends, and how many from each neighbour.
+  std::uint64_t test_lines = probe::kTestLines;
+  probe::LineWay line_way = probe::LineWay::together;
   // Test hook: the epoch every region starts after (wrap tests).
   std::uint32_t initial_epoch = 0;
   // Test hook: bytes left free in front of the regions, to place the slots elsewhere in the heap.

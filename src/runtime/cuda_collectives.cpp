@@ -13,11 +13,14 @@
 namespace nearlight::runtime {
 
 Result<route::Route> CudaCommunicator::explain(const CollectiveCall& call, const CallOptions& options) const {
-  const route::Facts facts = this->facts(call.count, call.type, call.op.op);
+  route::Facts facts = this->facts(call.count, call.type, call.op.op);
+  // What is nearlight's affair alone.
+  if (options.delay_point != 0 || options.grid != 0 || options.threads != 0)
+    facts = route::without_nccl(facts);
   if (options.packet_fault != 0) return failure(Code::unsupported, "packet_fault: CPU ranks only");
   if (options.first_slot != 0) return failure(Code::unsupported, "first_slot: for all_reduce alone");
   NL_TRY_ASSIGN(route::Route route, route_of_parts(call, facts, options));
-  if (nranks() == 1) return route;
+  if (nranks() == 1 || route.algorithm == route::Algorithm::nccl) return route;
   NL_TRY(apply_shape(options, route));
   if (options.threads != 0) route.run_threads = route.threads;
   const std::uint32_t room = route.protocol == route::Protocol::sentinel ? layout_.packets : layout_.slots;
@@ -51,7 +54,8 @@ Status CudaCommunicator::enqueue_alone(const void* send, void* recv, std::size_t
 
 Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream stream_pointer,
                                             const CallOptions& options, bool& capturing) {
-  if (own_way_failed()) return status();
+  const bool own_way_failed = this->own_way_failed();
+  if (own_way_failed) NL_TRY(may_go_elsewhere(options.algorithm.value_or(way())));
   NL_TRY(check_call(call, rank_, nranks()));
   if (call.count == 0) return {};
   const DeviceGuard guard(device_);
@@ -65,6 +69,7 @@ Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream s
                          stream, capturing);
   }
   NL_TRY_ASSIGN(const route::Route route, explain(call, options));
+  if (own_way_failed && !algorithm::is_elsewhere(route.algorithm)) return status();
   calls_.take(route.algorithm, route.protocol);
   route_log_.note(call.collective, call.count, call.type, call.op.op, nranks(), route);
   NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
@@ -77,6 +82,7 @@ Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream s
                           .root = call.root},
                          stream, capturing));
   }
+  if (route.algorithm == route::Algorithm::nccl) return hand_over(call, stream, capturing);
   algorithm::cuda::PartsArgs args{args_of(call.send, call.recv, 0, call.op, options),
                                   parts_of(call, rank_, nranks())};
   args.all.collective = static_cast<std::uint32_t>(call.collective);

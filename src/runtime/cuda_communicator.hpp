@@ -98,6 +98,10 @@ class CudaCommunicator final : public Communicator {
   // By the attached NCCL, as the route says. `capturing`: whether the stream is.
   Status hand_over(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                    cudaStream_t stream, bool capturing);
+  Status hand_over(const CollectiveCall& call, cudaStream_t stream, bool capturing);
+  // In front of NCCL's call, and with what it said.
+  Status before_nccl(cudaStream_t stream) const;
+  Status handed_over(Status outcome, bool capturing);
   Status give_to_nccl(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                       cudaStream_t stream);
   // By the CPU, likewise.
@@ -122,7 +126,7 @@ class CudaCommunicator final : public Communicator {
   // After a time-out, once: see tell_of_timeout().
   void tell_once() const;
   // Sees whether lines arrive whole, where they would be used; collective. Leaves this rank's memory at zero.
-  Status test_lines(bool apart, int sms, Deadline deadline);
+  Status test_lines(const Options& options, int sms, Deadline deadline);
   // Starts the threads that look while the program does something else. `dumps`: whether state dumps are
   // wanted; `answers`: whether `nearlight dump` is answered.
   Status start_watching(bool dumps, bool answers);

@@ -23,12 +23,25 @@ Status CudaCommunicator::may_go_elsewhere(route::Algorithm algorithm) const {
 
 Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t count, DataType type,
                                    const Reduction& op, cudaStream_t stream, bool capturing) {
+  Status outcome = before_nccl(stream);
+  if (outcome.ok()) outcome = give_to_nccl(send, recv, count, type, op, stream);
+  return handed_over(std::move(outcome), capturing);
+}
+
+Status CudaCommunicator::hand_over(const CollectiveCall& call, cudaStream_t stream, bool capturing) {
+  Status outcome = before_nccl(stream);
+  if (outcome.ok()) outcome = fallback_->collective(call, nranks(), stream, Deadline::after(timeout_));
+  return handed_over(std::move(outcome), capturing);
+}
+
+Status CudaCommunicator::before_nccl(cudaStream_t stream) const {
   // Order on the stream. Our kernel after NCCL's waits for its end (griddepcontrol.wait). NCCL's after ours
   // waits for the end of ours where it is launched as usual; what its faulty versions launch otherwise begins
   // once ours has let it, so the full stop, which lets nothing begin early, goes between.
-  Status outcome =
-      route::starts_before_its_input(nccl_.version) ? algorithm::cuda::launch_full_stop(stream) : Status();
-  if (outcome.ok()) outcome = give_to_nccl(send, recv, count, type, op, stream);
+  return route::starts_before_its_input(nccl_.version) ? algorithm::cuda::launch_full_stop(stream) : Status();
+}
+
+Status CudaCommunicator::handed_over(Status outcome, bool capturing) {
   // Of an argument that is wrong nearlight says so itself, and then goes on; this one is past that.
   if (outcome.code() == Code::invalid_argument) outcome = Status(Code::internal_error, outcome.text());
   // Whatever NCCL did not take the others wait for, inside NCCL; a capture that is spoilt never runs.

@@ -25,6 +25,8 @@ class Fallback {
   // deadline is for the host's part: what is enqueued waits for the other ranks as long as NCCL does.
   virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
                             Stream stream, Deadline deadline) = 0;
+  // The same of a collective that goes by parts.
+  virtual Status collective(const CollectiveCall& call, int nranks, Stream stream, Deadline deadline) = 0;
 };
 
 }  // namespace nearlight::runtime

@@ -63,18 +63,56 @@ class NcclFallback final : public Fallback {
       if (!outcome.ok()) (*warm_up)->leave_in_place();
       NL_TRY(agree(exchange, outcome, deadline));
     }
+    for (const Collective collective : kCollectives) {
+      if (!goes_by_parts(collective)) continue;
+      Status outcome = parts_once(*warm_up, collective, sizes[1] / 2, exchange.nranks(), deadline);
+      if (!outcome.ok()) (*warm_up)->leave_in_place();
+      NL_TRY(agree(exchange, outcome, deadline));
+    }
     return {};
   }
 
   Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
                     Stream stream, Deadline deadline) override {
-    Status status =
-        nccl_.all_reduce(send, recv, count, static_cast<int>(type), static_cast<int>(op), comm_, stream);
-    // A non-blocking communicator enqueues in a thread of its own; what is enqueued next must not overtake
-    // it.
+    return enqueued(
+        nccl_.all_reduce(send, recv, count, static_cast<int>(type), static_cast<int>(op), comm_, stream),
+        "ncclAllReduce", deadline);
+  }
+
+  Status collective(const CollectiveCall& call, int nranks, Stream stream, Deadline deadline) override {
+    return enqueued(enqueue(nccl_, comm_, call, nranks, stream), name_of(call.collective), deadline);
+  }
+
+ private:
+  static Status enqueue(const Nccl& nccl, ncclComm* comm, const CollectiveCall& call, int nranks,
+                        Stream stream) {
+    const int type = static_cast<int>(call.type), op = static_cast<int>(call.op.op);
+    // What is moved is bytes, whatever types this NCCL knows.
+    const std::size_t bytes = call.count * size_of(call.type);
+    constexpr int kBytes = static_cast<int>(DataType::i8);
+    switch (call.collective) {
+      case Collective::all_gather:
+        return nccl.all_gather(call.send, call.recv, bytes, kBytes, comm, stream);
+      case Collective::broadcast:
+        return nccl.broadcast(call.send, call.recv, bytes, kBytes, call.root, comm, stream);
+      case Collective::all_to_all:
+        return nccl.all_to_all(call.send, call.recv, bytes, kBytes, 1, nranks, comm, stream);
+      case Collective::reduce_scatter:
+        return nccl.reduce_scatter(call.send, call.recv, call.count, type, op, comm, stream);
+      case Collective::reduce:
+        return nccl.reduce(call.send, call.recv, call.count, type, op, call.root, comm, stream);
+      case Collective::all_reduce:
+      case Collective::barrier:
+        break;
+    }
+    return failure(Code::internal_error, "%s does not go by parts", name_of(call.collective));
+  }
+
+  // A non-blocking communicator enqueues in a thread of its own; what is enqueued next must not overtake it.
+  Status enqueued(Status status, const char* what, Deadline deadline) const {
     while (status.code() == Code::in_progress) {
       if (deadline.passed()) {
-        return failure(Code::timeout, "ncclAllReduce: the operation was not enqueued in time [%s]",
+        return failure(Code::timeout, "%s: the operation was not enqueued in time [%s]", what,
                        nccl_.describe().c_str());
       }
       std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -83,7 +121,21 @@ class NcclFallback final : public Fallback {
     return status;
   }
 
- private:
+  // Each collective by parts connects in its own way.
+  Status parts_once(const std::shared_ptr<WarmUp>& warm_up, Collective collective, std::size_t bytes,
+                    int nranks, Deadline deadline) const {
+    char* const send = static_cast<char*>(warm_up->memory());
+    const CollectiveCall call{collective, send, send + bytes, bytes / 8 / static_cast<std::size_t>(nranks),
+                              DataType::f32};
+    NL_TRY(memory::nccl_call(
+        nccl_, comm_, device_, name_of(collective),
+        [nccl = &nccl_, comm = comm_, warm_up, call, nranks] {
+          return enqueue(*nccl, comm, call, nranks, warm_up->stream().get());
+        },
+        deadline));
+    return warm_up->stream().wait(name_of(collective), deadline);
+  }
+
   Status reduce_once(const std::shared_ptr<WarmUp>& warm_up, std::size_t count, Deadline deadline) const {
     NL_TRY(memory::nccl_call(
         nccl_, comm_, device_, "ncclAllReduce",

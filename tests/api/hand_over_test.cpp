@@ -23,7 +23,8 @@ constexpr std::size_t kFloats = kBytes / sizeof(float);
 
 // What the ranks' stand-ins for NCCL were asked.
 struct Asked {
-  std::atomic<int> calls{0}, prepared{0};
+  std::atomic<int> calls{0}, prepared{0}, by_parts{0};
+  Collective collective = Collective::barrier;
   std::atomic<std::size_t> prepared_from{0};
   Status answer;              // of calls; set between them
   Status prepare_answer;      // of preparing, on rank 1
@@ -54,6 +55,13 @@ class FakeNccl final : public runtime::Fallback {
     asked_.type = type;
     asked_.op = op;
     if (asked_.looks) asked_.full_stops_before = fake_cuda::calls()["launch_full_stop"];
+    return asked_.answer;
+  }
+  Status collective(const runtime::CollectiveCall& call, int nranks, runtime::Stream, Deadline) override {
+    ++asked_.by_parts;
+    EXPECT_EQ(nranks, 2);
+    asked_.collective = call.collective;
+    asked_.count = call.count;
     return asked_.answer;
   }
 
@@ -122,6 +130,37 @@ TEST_F(HandOver, ACallGoesToNcclInsteadOfAKernel) {
   const CallOptions options = by_nccl();
   ASSERT_TRUE(call(kFloats, options).ok());
   EXPECT_EQ(allocations_of_this_thread(), before);
+}
+
+TEST_F(HandOver, TheOtherCollectivesGoToNcclAsWell) {
+  make_well();
+  const auto by_parts = [&](Collective collective, DataType type, const CallOptions& options) {
+    return comm().collective({collective, send_.get(), recv_.get(), 64, type}, stream_.handle(), options);
+  };
+  int calls = 0;
+  for (const Collective collective : kCollectives) {
+    if (!goes_by_parts(collective)) continue;
+    ASSERT_TRUE(by_parts(collective, DataType::f32, by_nccl()).ok());
+    EXPECT_EQ(asked_.by_parts, ++calls);
+    EXPECT_EQ(asked_.collective, collective);
+    EXPECT_EQ(asked_.count, 64u);
+    EXPECT_EQ(made("launch_parts"), 0);
+  }
+  // NCCL may add small types wrongly; moved ones are bytes to it.
+  EXPECT_TRUE(by_parts(Collective::all_gather, DataType::bf16, by_nccl()).ok());
+  EXPECT_EQ(by_parts(Collective::reduce_scatter, DataType::bf16, by_nccl()).code(), Code::unsupported);
+  ASSERT_TRUE(by_parts(Collective::all_gather, DataType::f32, {}).ok());
+  EXPECT_EQ(made("launch_parts"), 1);
+  ASSERT_TRUE(comm().set_path("nccl").ok());
+  const auto route = comm().explain({Collective::broadcast, nullptr, nullptr, 64, DataType::f32});
+  ASSERT_TRUE(route.ok());
+  EXPECT_EQ(route->algorithm, Algorithm::nccl);
+  ASSERT_TRUE(by_parts(Collective::broadcast, DataType::f32, {}).ok());
+  EXPECT_EQ(made("launch_parts"), 1);
+  // A refusal of NCCL's has taken this rank out of step.
+  asked_.answer = failure(Code::internal_error, "ncclBroadcast: says the stand-in");
+  EXPECT_EQ(by_parts(Collective::broadcast, DataType::f32, {}).code(), Code::internal_error);
+  EXPECT_FALSE(comm().status().ok());
 }
 
 // Versions whose kernels do not wait for the kernel in front of them get a full stop there, others none.

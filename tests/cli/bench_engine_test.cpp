@@ -36,10 +36,17 @@ class Meddler final : public Contender {
     NL_TRY(inner_->all_reduce(operation, stream));
     return after_ ? after_(operation, calls_++) : Status();
   }
+  Status by_parts(const Operation& operation, runtime::Stream stream) override {
+    NL_TRY(inner_->by_parts(operation, stream));
+    return after_ ? after_(operation, calls_++) : Status();
+  }
   Status failed() const override { return inner_->failed(); }
   void abandon() override { inner_->abandon(); }
   Result<Choice> choice(std::size_t count, DataType type, ReduceOp op, cli::Mode mode) const override {
     return inner_->choice(count, type, op, mode);
+  }
+  Result<Choice> choice_of(const Operation& operation, cli::Mode mode) const override {
+    return inner_->choice_of(operation, mode);
   }
   int roundings() const override { return inner_->roundings(); }
 
@@ -110,6 +117,18 @@ Plan small_plan() {
   return plan;
 }
 
+// Each of the other collectives, in both variants, but for all_to_all.
+std::vector<Case> cases_by_parts() {
+  std::vector<Case> cases;
+  for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter,
+                                      Collective::broadcast, Collective::reduce, Collective::all_to_all}) {
+    // 1: rounded up to an element for each rank; 100: rounded down.
+    for (const std::size_t count : {1u, 100u, 3000u})
+      cases.push_back({count, DataType::f32, ReduceOp::sum, collective, 1});
+  }
+  return cases;
+}
+
 // What every rank must find: `wrong` elements in the variants for which it says so.
 Look expect_wrong(std::function<bool(std::size_t wrong, bool in_place)> right, std::string words) {
   return [=](const Result<std::vector<Measured>>& measured, Problems& problems, int rank) {
@@ -122,6 +141,42 @@ Look expect_wrong(std::function<bool(std::size_t wrong, bool in_place)> right, s
       }
     }
   };
+}
+
+TEST(Engine, MeasuresTheOtherCollectives) {
+  Scene scene;
+  scene.nranks = 3;
+  scene.plan = small_plan();
+  scene.cases = cases_by_parts();
+  EXPECT_EQ(run(scene,
+                [](const Result<std::vector<Measured>>& measured, Problems& problems, int) {
+                  if (!measured.ok()) return problems.add("%s", measured.status().to_string().c_str());
+                  if (measured->size() != 27) return problems.add("%zu entries", measured->size());
+                  for (const Measured& entry : *measured) {
+                    if (entry.wrong != 0)
+                      problems.add("%s: %s", name_of(entry.what.collective), entry.first_wrong.c_str());
+                    const bool fits = !has_part_a_rank(entry.what.collective) || entry.what.count % 3 == 0;
+                    if (!fits || entry.what.count == 0) problems.add("%zu elements", entry.what.count);
+                  }
+                }),
+            "");
+}
+
+TEST(Engine, AWrongElementOfAnotherCollectiveIsCounted) {
+  for (const Case& one : cases_by_parts()) {
+    Scene scene;
+    scene.nranks = 3;
+    scene.rank = 1;  // the root, which has an output in each of them
+    scene.plan = small_plan();
+    scene.plan.in_place = false;
+    scene.cases = {one};
+    scene.meddle = [](const Operation& operation, std::size_t) {
+      static_cast<float*>(operation.recv)[0] += 1.0f;
+      return Status();
+    };
+    EXPECT_EQ(run(scene, expect_wrong([](std::size_t wrong, bool) { return wrong > 0; }, "")), "")
+        << name_of(one.collective);
+  }
 }
 
 TEST(Engine, MeasuresEveryCaseAndVariantOfAnHonestContender) {

@@ -69,6 +69,8 @@ TEST(BusBandwidth, IsNcclTests) {
   EXPECT_DOUBLE_EQ(bus_gbs(1000, 1.0, 2), 1.0);
   EXPECT_DOUBLE_EQ(bus_gbs(1000, 1.0, 4), 1.5);
   EXPECT_DOUBLE_EQ(bus_gbs(1000, 1.0, 1), 0.0);
+  EXPECT_DOUBLE_EQ(bus_gbs(1000, 1.0, 4, Collective::all_gather), 0.75);
+  EXPECT_DOUBLE_EQ(bus_gbs(1000, 1.0, 4, Collective::broadcast), 1.0);
 }
 
 Setting setting() {

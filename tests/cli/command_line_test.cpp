@@ -180,7 +180,10 @@ INSTANTIATE_TEST_SUITE_P(
     All, Refused,
     testing::Values(
         Refusal{"", {"subcommand"}}, Refusal{"fly", {"fly"}}, Refusal{"bench", {"collective"}},
-        Refusal{"bench all_gather", {"all_gather", "all_reduce"}},
+        Refusal{"bench gather", {"gather", "all_reduce", "all_to_all"}},
+        Refusal{"bench all_gather --mode kernel", {"--mode kernel", "all_reduce"}},
+        Refusal{"bench broadcast --workload llama-3.1-70b", {"--workload"}},
+        Refusal{"bench reduce --against openmpi", {"openmpi", "all_reduce"}},
         Refusal{"bench all_reduce --nonsense", {"--nonsense"}},
         Refusal{"bench all_reduce -b 12Q", {"-b", "12Q"}}, Refusal{"bench all_reduce -b -5", {"-b"}},
         Refusal{"bench all_reduce -e 99999999999G", {"-e", "too large"}},

@@ -61,6 +61,25 @@ TEST(Bench, EveryTypeOperatorAndNumberOfRanks) {
   }
 }
 
+TEST(Bench, EveryCollective) {
+  for (const std::string name : {"all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"}) {
+    const std::string path = temporary_path("bench_" + name + ".json");
+    const Ran ran =
+        run_program("bench " + name +
+                    " --backend host --ranks 3 -d bf16 -b 1 -e 4K -f 8 -n 20 --rounds 2 --json " + path);
+    EXPECT_EQ(ran.exit_code, cli::kExitOk) << name << "\n" << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr("# Out of bounds values : 0 OK")) << name;
+    EXPECT_THAT(ran.out, HasSubstr(": " + name + ", backend host")) << name;
+    const auto file = cli::read_results(path);
+    ASSERT_TRUE(file.ok()) << file.status().to_string();
+    ASSERT_FALSE(file->rows.empty());
+    EXPECT_THAT(cli::find_faults(*file), IsEmpty());
+    EXPECT_EQ(file->rows[0].collective, name);
+    const bool reduces = name.find("reduce") == 0;
+    EXPECT_EQ(file->rows[0].op, reduces ? "sum" : "none");
+  }
+}
+
 TEST(Bench, PercentilesWithoutEnoughSamplesHaveADash) {
   const Ran ran =
       run_program("bench all_reduce --backend host --ranks 2 -b 64 -e 64 -n 50 --percentiles --in-place 0");

@@ -114,6 +114,34 @@ class Threads(unittest.TestCase):
         self.assertEqual([list(one) for one in recv], [[11.5, 22]] * 2)
         self.assertEqual(list(send[0]), [1.5, 2])
 
+    def test_the_other_collectives(self):
+        def call(rank):
+            comm, four = self.comms[rank], nearlight.DataType.int32
+            given, taken = array.array("i", [rank, 10 + rank, 20 + rank, 30 + rank]), array.array("i", [0] * 8)
+            (send, _), (recv, _) = given.buffer_info(), taken.buffer_info()
+            found = []
+            for collective in (lambda: comm.all_gather_raw(send, recv, 4, four), lambda: comm.reduce_scatter_raw(send, recv, 2, four),
+                               lambda: comm.broadcast_raw(send, recv, 4, four, 1),
+                               lambda: comm.reduce_raw(send, recv, 4, four, nearlight.ReduceOp.max, 1),
+                               lambda: comm.all_to_all_raw(send, recv, 2, four)):
+                taken[:] = array.array("i", [-1] * 8)
+                collective()
+                found.append(list(taken))
+            results[rank] = found
+
+        results = [None, None]
+        self.together(call)
+        nothing = [-1] * 4
+        self.assertEqual(results[0], [[0, 10, 20, 30, 1, 11, 21, 31], [1, 21] + [-1] * 6, [1, 11, 21, 31] + nothing, nothing * 2,
+                                      [0, 10, 1, 11] + nothing])
+        self.assertEqual(results[1], [[0, 10, 20, 30, 1, 11, 21, 31], [41, 61] + [-1] * 6, [1, 11, 21, 31] + nothing,
+                                      [1, 11, 21, 31] + nothing, [20, 30, 21, 31] + nothing])
+        counters = self.comms[0].counters()
+        self.assertEqual((counters.all_gathers, counters.reduce_scatters, counters.broadcasts, counters.reduces, counters.all_to_alls),
+                         (1,) * 5)
+        with self.assertRaisesRegex(nearlight.InvalidArgument, "root"):
+            self.comms[0].broadcast_raw(8, 8, 1, nearlight.DataType.int8, 7)
+
     def test_every_letter_of_a_type(self):
         for letter in "bBiIlLqQfd":
             values = [array.array(letter, [3, 1]), array.array(letter, [2, 5])]

@@ -100,6 +100,44 @@ def every_type(rank, nranks, folder, backend):
     return str(told)
 
 
+def other_collectives(rank, nranks, folder, backend):
+    start(rank, nranks, folder)
+    nl.enable(backend=backend, config=CONFIG)
+
+    def by_the_process_group(x):
+        gathered, part, swapped = x.new_empty(nranks * len(x), 3), x.new_empty(len(x) // nranks, 3), torch.empty_like(x)
+        dist.all_gather_into_tensor(gathered, x)
+        dist.reduce_scatter_tensor(part, x)
+        dist.all_to_all_single(swapped, x)
+        dist.broadcast(sent := x.clone(), 1)
+        dist.reduce(reduced := x.clone(), 0)
+        return [gathered, part, swapped, sent, reduced if rank == 0 else x]
+
+    def by_nearlight(x):
+        return [nl.all_gather(x), nl.reduce_scatter(x), nl.all_to_all(x), nl.broadcast_(x.clone(), 1), nl.reduce_(x.clone(), 0)]
+
+    for dtype in FLOATS + INTEGERS:
+        for rows in (2, 1000, 50_000):
+            x = values(rank, rows * 3, dtype).reshape(rows, 3)
+            for index, (found, wanted) in enumerate(zip(by_nearlight(x), by_the_process_group(x))):
+                same(found, wanted, f"{dtype} {rows} rows, collective {index}")
+    x = values(rank, 3000, torch.bfloat16).reshape(1000, 3)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = by_nearlight(x)
+    for turn in range(20):
+        x.fill_(rank + turn)
+        graph.replay()
+        if turn % 5 == 0:
+            for index, (found, wanted) in enumerate(zip(captured, by_the_process_group(x))):
+                same(found, wanted, f"replay {turn}, collective {index}")
+    told = nl.statistics()
+    assert told.taken > 100, told
+    finish()
+    return str(told)
+
+
 def graphs(rank, nranks, folder, backend):
     start(rank, nranks, folder)
     nl.enable(backend=backend, config=CONFIG)
@@ -325,6 +363,12 @@ class OnGpus(unittest.TestCase):
 
     def test_every_type_without_nccl(self):
         print(run(every_type, "cuda")[0])
+
+    def test_other_collectives_over_nccl(self):
+        print(run(other_collectives, "nccl")[0])
+
+    def test_other_collectives_without_nccl(self):
+        print(run(other_collectives, "cuda")[0])
 
     def test_graphs_over_nccl(self):
         run(graphs, "nccl")

@@ -138,6 +138,35 @@ def derivatives(rank, nranks):
     expect(RuntimeError, "modified by an inplace operation", lambda: result.sum().backward())
 
 
+def ways(rank, nranks):
+    """The short way of eager calls and the dispatcher's give the same, and who must not be passed by is not."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x = torch.arange(4.0) + rank
+    same(nl.all_reduce(x), torch.ops.nearlight.all_reduce(x), "eager")
+    with torch.inference_mode():
+        y = torch.ones(3)
+        dist.all_reduce(y)
+        same(y, torch.full((3,), float(nranks)), "inference mode")
+        same(nl.all_reduce_(nl.all_reduce(y)), torch.full((3,), float(nranks) ** 3), "inference mode")
+        torch.ops.nearlight.all_reduce_(y)
+    taken = nl.statistics().taken
+    with FakeTensorMode():
+        fake = torch.empty(5, 2)
+        assert nl.all_reduce(fake).shape == (5, 2)
+        dist.all_reduce(fake)
+    graph = make_fx(lambda t: nl.all_reduce(t * 2) + 1)(x)
+    assert nl.statistics().taken - taken == 1, "fake tensors were sent"  # by make_fx, which runs what it traces
+    assert any("nearlight.all_reduce" in str(node.target) for node in graph.graph.nodes), graph.graph
+    same(graph(x), nl.all_reduce(x * 2) + 1, "traced")
+    parameter = torch.nn.Parameter(torch.ones(2))
+    dist.all_reduce(parameter)
+    assert parameter.is_leaf and parameter.requires_grad
+    same(parameter.detach(), torch.full((2,), float(nranks)), "a parameter")
+    same(torch.vmap(nl.all_reduce)(torch.ones(2, 3)), torch.full((2, 3), float(nranks)), "batched")
+
+
 class Values(unittest.TestCase):
     def test_every_type_and_op(self):
         for nranks in (2, 3, 4):
@@ -157,6 +186,9 @@ class Values(unittest.TestCase):
 
     def test_derivatives(self):
         run(derivatives, 2)
+
+    def test_ways(self):
+        run(ways, 2)
 
     def test_one_rank(self):
         run(zero_size, 1)

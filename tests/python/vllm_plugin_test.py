@@ -62,7 +62,7 @@ def taken(rank, nranks, folder):
     assert (group.taken, communicator.calls, dict(group.left)) == (7, 1, {"nearlight has no type torch.complex64": 1})
     # A router that takes another path at run time, in one compiled graph.
     group.limits = group.limits._replace(max_bytes=1024)
-    group._decisions.clear()
+    group.forget_decisions()
     for rows in (8, 2048):
         same(communicator.all_reduce(torch.ones(rows, 16)), torch.full((rows, 16), float(nranks)))
     assert (group.taken, communicator.calls) == (8, 2)

@@ -9,7 +9,8 @@ usage() {
   cat <<'TXT'
 usage: ./run.sh [--gpus N] [PROGRAM...]              all GPU test programs, or those named
        ./run.sh --sanitize [--gpus N] [PROGRAM...]   the same under compute-sanitizer: memcheck, initcheck,
-                                                     synccheck, and racecheck where shared memory is used
+                                                     synccheck, and racecheck where shared memory is used;
+                                                     without the tests of the bench, which start programs
        ./run.sh [--gpus N] -- COMMAND [ARGS]         any command in the same environment;
                                                      ./run.sh -- nearlight bench all_reduce
                                                      ./run.sh -- python3 python/tests/torch_gpu_test.py
@@ -101,6 +102,7 @@ nvshmem=$(folder_of nvidia.nvshmem)
 if [ -n "$nvshmem" ] && [ -e "$nvshmem/libnvshmem_host.so.3" ]; then export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$nvshmem"; fi
 export PATH="$here/bin:$PATH"
 export PYTHONPATH="$here/python${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
+export NEARLIGHT_LIB="${NEARLIGHT_LIB:-$here/bin/libnearlight_bench.so}"
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 # No NVLink multicast, by nobody: not by the peers that are measured either.
 export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
@@ -176,16 +178,17 @@ wanted() {
 }
 
 # What is NCCL's own is not ours to judge: it calls CUDA functions to see them fail (memcheck), and its kernels
-# read what nobody wrote (initcheck). That our calls succeed, or fail as they should, the tests check.
+# read what nobody wrote (initcheck). That our calls succeed, or fail as they should, the tests check. The tests
+# of the bench start it, and its peers, as programs: PyTorch under a tool takes minutes, and what it does is not
+# ours either.
 under_tool() { # under_tool TOOL PROGRAM: sets the array `command`
   local tool=$1 filter=${GTEST_FILTER:-*}
   local -a options=()
+  case $filter in *-*) filter+=: ;; *) filter+=- ;; esac
+  filter+='Bench*'
   case $tool in
     memcheck) options=(--report-api-errors no) ;;
-    initcheck)
-      case $filter in *-*) filter+=: ;; *) filter+=- ;; esac
-      filter+='*nccl_window*:Nccl*'
-      ;;
+    initcheck) filter+=':*nccl_window*:Nccl*' ;;
   esac
   command=(env "GTEST_FILTER=$filter" "$sanitizer" --tool "$tool" "${options[@]}" --error-exitcode 99
     --target-processes all "$2")

@@ -22,10 +22,11 @@ import torch.distributed as dist
 
 from ..communicator import Config
 from ..errors import InvalidArgument, InvalidUsage
-from . import _groups, _make, _ops, _replace
+from . import _collectives, _groups, _make, _ops, _replace
 from ._groups import Explanation, Limits
 
-__all__ = ["Explanation", "all_reduce", "all_reduce_", "ddp_hook", "disable", "enable", "enabled", "explain", "set_path", "statistics"]
+__all__ = ["Explanation", "Statistics", "all_gather", "all_reduce", "all_reduce_", "all_to_all", "broadcast_", "ddp_hook", "disable",
+           "enable", "enabled", "explain", "reduce_", "reduce_scatter", "set_path", "statistics"]
 
 atexit.register(_groups.close_all)
 
@@ -83,12 +84,41 @@ def all_reduce(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> torc
     What nearlight does not take goes to the process group; `explain` tells. Raises InvalidArgument, InvalidUsage (not
     enabled), and, once a rank has failed or did not come, RemoteError or Timeout.
     """
-    return torch.ops.nearlight.all_reduce(tensor, op, _groups.name_of(group))
+    return _ops.call(tensor, op, _groups.name_of(group))
 
 
 def all_reduce_(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> torch.Tensor:
     """The same in place, without a derivative. Raises InvalidArgument for a tensor whose elements share memory."""
-    torch.ops.nearlight.all_reduce_(tensor, op, _groups.name_of(group))
+    _ops.call_(tensor, op, _groups.name_of(group))
+    return tensor
+
+
+def all_gather(tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """A new tensor: all ranks' `tensor`, of the same shape and type, one behind the other along the first dimension.
+    Differentiable. Otherwise as `all_reduce`; so are the next."""
+    return torch.ops.nearlight.all_gather(tensor, _groups.name_of(group))
+
+
+def reduce_scatter(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> torch.Tensor:
+    """A new tensor: this rank's part, along the first dimension, of the reduction of all ranks' `tensor`. Raises
+    InvalidArgument where the ranks do not divide that dimension. Differentiable for sum and avg."""
+    return torch.ops.nearlight.reduce_scatter(tensor, op, _groups.name_of(group))
+
+
+def all_to_all(tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """A new tensor: the parts, along the first dimension, that all ranks' `tensor` has for this one. Differentiable."""
+    return torch.ops.nearlight.all_to_all(tensor, _groups.name_of(group))
+
+
+def broadcast_(tensor: torch.Tensor, root: int, group: Any = None) -> torch.Tensor:
+    """Writes rank `root`'s tensor, a rank of the group, into all others'."""
+    torch.ops.nearlight.broadcast_(tensor, root, _groups.name_of(group))
+    return tensor
+
+
+def reduce_(tensor: torch.Tensor, root: int, op: str = "sum", group: Any = None) -> torch.Tensor:
+    """Writes the reduction of all ranks' tensors into that of rank `root` of the group; the others' stay as they are."""
+    torch.ops.nearlight.reduce_(tensor, root, op, _groups.name_of(group))
     return tensor
 
 

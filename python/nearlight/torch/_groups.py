@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from .. import _library
+from .._library import check
 from ..communicator import Communicator
 from ..errors import InvalidArgument, InvalidUsage, NearlightError
 from ..types import Collective, DataType, ReduceOp
@@ -26,6 +28,13 @@ OPS: dict[str, ReduceOp] = {"sum": ReduceOp.sum, "prod": ReduceOp.prod, "product
                             "min": ReduceOp.min, "avg": ReduceOp.avg}
 DIST_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "product": dist.ReduceOp.PRODUCT,
                             "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "avg": dist.ReduceOp.AVG}
+
+# Collectives whose count is of one rank's part: AllGather's of its input, ReduceScatter's and AllToAll's of the output.
+PER_RANK = (Collective.all_gather, Collective.reduce_scatter, Collective.all_to_all)
+
+# Plain numbers for the calls: enumerators take their time.
+_DTYPE_NUMBERS = {dtype: int(number) for dtype, number in DTYPES.items()}
+_OP_NUMBERS = {name: int(number) for name, number in OPS.items()}
 
 # The world's name where none is given: the name that it has is looked up at run time.
 WORLD = ""
@@ -49,6 +58,11 @@ class Limits(NamedTuple):
     max_bytes: int | None = None
 
 
+# PyTorch's short way to the current stream as a number, where it has one.
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+    lambda index: torch.cuda.current_stream(index).cuda_stream)
+
+
 class Group:
     """A process group with nearlight's communicator of the same ranks.
 
@@ -58,8 +72,10 @@ class Group:
     def __init__(self, name: str, process_group: Any, comm: Communicator, device: torch.device, limits: Limits,
                  owned: Any = None) -> None:
         self.name, self.process_group, self.comm, self.device, self.limits = name, process_group, comm, device, limits
+        self.on_gpu = device.type == "cuda"
         self._owned = owned  # what the communicator stands on: closed after it
         self._decisions: dict[tuple[Any, ...], Explanation] = {}
+        self._known: dict[tuple[Any, ...], Explanation] = {}  # the part of it that calls look at
         self.taken = 0
         self.left: collections.Counter[str] = collections.Counter()
         self._last_stream: Any = None
@@ -74,7 +90,7 @@ class Group:
         made = self._decisions.get(key)
         if made is None:
             if len(self._decisions) >= 4096:  # programs with ever new sizes
-                self._decisions.clear()
+                self.forget_decisions()
             made = self._decisions[key] = self._explain(dtype, count, op, device_type, collective)
         return made
 
@@ -85,7 +101,7 @@ class Group:
             return Explanation(False, f"nearlight has no type {dtype}")
         if op not in OPS:
             return Explanation(False, f"nearlight has no operator {op}")
-        size = count * dtype.itemsize
+        size = count * dtype.itemsize * (self.comm.nranks if collective in PER_RANK else 1)
         if size < self.limits.min_bytes:
             return Explanation(False, f"fewer than min_bytes ({self.limits.min_bytes}) bytes")
         if self.limits.max_bytes is not None and size > self.limits.max_bytes:
@@ -96,14 +112,22 @@ class Group:
             return Explanation(False, f"the route hands it to NCCL: {route.reason}")
         return Explanation(True, route.reason, route.algorithm, route.protocol, route.grid, route.threads)
 
-    def take(self, tensor: torch.Tensor, op: str, collective: Collective = Collective.all_reduce) -> bool:
-        """Whether this call is nearlight's, counted; InvalidArgument for a tensor of another GPU than the group's."""
-        if tensor.device.type == "cuda" and self.device.type == "cuda" and tensor.device != self.device:
+    def take(self, tensor: torch.Tensor, op: str, collective: Collective = Collective.all_reduce, count: int = -1) -> bool:
+        """Whether this call is nearlight's, counted; InvalidArgument for a tensor of another GPU than the group's.
+        `count`: as in the call, where it is not the tensor's."""
+        if count < 0:
+            count = tensor.numel()
+        if self.on_gpu and tensor.is_cuda and tensor.get_device() != self.device.index:
             raise InvalidArgument(f"tensor is on {tensor.device}, the group was enabled for {self.device}")
-        if tensor.layout != torch.strided:
-            made = Explanation(False, f"the tensor's layout is {tensor.layout}")
-        else:
-            made = self.explain(tensor.dtype, tensor.numel(), op, tensor.device.type, collective)
+        # What is known is of a strided tensor on the group's kind of device.
+        made = self._known.get((collective.value, tensor.dtype, count, op))
+        if made is None or tensor.layout is not torch.strided or not (tensor.is_cuda if self.on_gpu else tensor.is_cpu):
+            if tensor.layout != torch.strided:
+                made = Explanation(False, f"the tensor's layout is {tensor.layout}")
+            else:
+                made = self.explain(tensor.dtype, count, op, tensor.device.type, collective)
+                if tensor.device.type == self.device.type:
+                    self._known[(collective.value, tensor.dtype, count, op)] = made
         if made.taken:
             self.taken += 1
         else:
@@ -112,7 +136,12 @@ class Group:
 
     def set_path(self, path: str | None) -> None:
         self.comm.set_path(path)
+        self.forget_decisions()
+
+    def forget_decisions(self) -> None:
+        """After something that they follow from has changed."""
         self._decisions.clear()
+        self._known.clear()
 
     # ---- calls
 
@@ -121,17 +150,31 @@ class Group:
         count = send.numel()
         if count == 0:
             return
-        self.comm.all_reduce_raw(send.data_ptr(), recv.data_ptr(), count, DTYPES[send.dtype], OPS[op], self._stream())
+        check(_library.lib().nearlightAllReduce(send.data_ptr(), recv.data_ptr(), count, _DTYPE_NUMBERS[send.dtype], _OP_NUMBERS[op],
+                                                self.comm.handle, self._stream()))
 
-    def _stream(self) -> int:
+    def call(self, collective: Collective, send: torch.Tensor, recv: torch.Tensor, count: int, op: str, root: int) -> None:
+        """The other collectives, of contiguous tensors; `count` is as in the C API. On the current stream."""
+        library, handle = _library.lib(), self.comm.handle
+        words: list[int] = [send.data_ptr(), recv.data_ptr(), count, _DTYPE_NUMBERS[send.dtype]]
+        function, rest = {
+            Collective.all_gather: (library.nearlightAllGather, []),
+            Collective.reduce_scatter: (library.nearlightReduceScatter, [_OP_NUMBERS[op]]),
+            Collective.broadcast: (library.nearlightBroadcast, [root]),
+            Collective.reduce: (library.nearlightReduce, [_OP_NUMBERS[op], root]),
+            Collective.all_to_all: (library.nearlightAllToAll, []),
+        }[collective]
+        check(function(*words, *rest, handle, self._stream()))
+
+    def _stream(self) -> int | None:
         """The current stream, behind what this communicator has on another one."""
-        if self.device.type != "cuda":
-            return 0
-        raw = torch.cuda.current_stream(self.device).cuda_stream
+        if not self.on_gpu:
+            return None
+        raw = _raw_stream(self.device.index)
         if raw != self._last_raw or self._last_stream is None:
             self._join(torch.cuda.current_stream(self.device))
             self._last_raw = raw
-        return raw
+        return raw or None
 
     def _join(self, current: Any) -> None:
         # Operations of one communicator must be ordered, and a program that changes streams need not know that it
@@ -152,7 +195,7 @@ class Group:
         failed = False
         if not self.comm.closed:
             failed = self.comm.status().error is not None
-            if self.device.type == "cuda" and not failed:
+            if self.on_gpu and not failed:
                 torch.cuda.synchronize(self.device)
             self.comm.close()
         owned, self._owned = self._owned, None
@@ -181,12 +224,14 @@ def world_name() -> str:
 
 
 def find(name: str) -> Group | None:
-    return _enabled.get(name if name != WORLD else world_name())
+    """The world stands there under both of its names."""
+    return _enabled.get(name)
 
 
 def get(name: str) -> Group:
-    found = find(name)
+    found = _enabled.get(name)
     if found is None:
+        world_name()  # says so where there is no process group at all
         raise InvalidUsage(f"group: nearlight is not enabled for {name or 'the world'}: nearlight.torch.enable first")
     return found
 
@@ -194,16 +239,21 @@ def get(name: str) -> Group:
 def add(group: Group) -> None:
     with _lock:
         _enabled[group.name] = group
+        if group.process_group is dist.group.WORLD:
+            _enabled[WORLD] = group
 
 
 def remove(name: str) -> Group | None:
     with _lock:
-        return _enabled.pop(name, None)
+        group = _enabled.pop(name, None)
+        if group is not None and _enabled.get(WORLD) is group:
+            del _enabled[WORLD]
+        return group
 
 
 def names() -> list[str]:
     with _lock:
-        return list(_enabled)
+        return [name for name in _enabled if name != WORLD]
 
 
 def close_all() -> None:

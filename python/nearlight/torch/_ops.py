@@ -34,6 +34,12 @@ def _check_target(name: str, tensor: torch.Tensor) -> None:
         raise InvalidArgument(f"{name} has elements that share memory (an expanded tensor)")
 
 
+def _written(tensor: torch.Tensor) -> None:
+    """As every operator that writes: what autograd had saved of it is known to be gone."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
 def _reduced(group: Group, source: torch.Tensor, target: torch.Tensor, op: str) -> None:
     """target = the reduction of source, both contiguous, by nearlight or by the process group."""
     if group.take(source, op):
@@ -63,7 +69,7 @@ def all_reduce_(tensor: torch.Tensor, op: str = "sum", group: str = _groups.WORL
         dense = tensor.contiguous()
         _reduced(found, dense, dense, op)
         tensor.copy_(dense)
-    torch.autograd.graph.increment_version(tensor)
+    _written(tensor)
 
 
 def all_reduce_out(tensor: torch.Tensor, out: torch.Tensor, op: str = "sum", group: str = _groups.WORLD) -> None:
@@ -78,7 +84,7 @@ def all_reduce_out(tensor: torch.Tensor, out: torch.Tensor, op: str = "sum", gro
     _reduced(found, source, dense, op)
     if dense is not out:
         out.copy_(dense)
-    torch.autograd.graph.increment_version(out)
+    _written(out)
 
 
 def _fake_all_reduce(tensor: torch.Tensor, op: str = "sum", group: str = _groups.WORLD) -> torch.Tensor:
@@ -90,8 +96,9 @@ def _fake_nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def _register(name: str, arguments: str, result: str, kernel: Any, fake: Any, *, in_place: bool) -> None:
-    _library.define(f"{name}({arguments}, str op='sum', str group='') -> {result}", tags=_TAGS)
+def define(name: str, arguments: str, result: str, kernel: Any, fake: Any, *, in_place: bool) -> None:
+    """torch.ops.nearlight.NAME, whose last argument is the group."""
+    _library.define(f"{name}({arguments}, str group='') -> {result}", tags=_TAGS)
     for key in ("CPU", "CUDA"):
         _library.impl(name, kernel, key)
     if in_place:
@@ -100,10 +107,10 @@ def _register(name: str, arguments: str, result: str, kernel: Any, fake: Any, *,
     torch.library.register_fake(f"nearlight::{name}", fake, lib=_library)
 
 
-# Further collectives come as further lines. Name, arguments, result, kernel, fake kernel.
-_register("all_reduce", "Tensor tensor", "Tensor", all_reduce, _fake_all_reduce, in_place=False)
-_register("all_reduce_", "Tensor(a!) tensor", "()", all_reduce_, _fake_nothing, in_place=True)
-_register("all_reduce_out", "Tensor tensor, Tensor(a!) out", "()", all_reduce_out, _fake_nothing, in_place=True)
+# Name, arguments, result, kernel, fake kernel. The other collectives: _collectives.py.
+define("all_reduce", "Tensor tensor, str op='sum'", "Tensor", all_reduce, _fake_all_reduce, in_place=False)
+define("all_reduce_", "Tensor(a!) tensor, str op='sum'", "()", all_reduce_, _fake_nothing, in_place=True)
+define("all_reduce_out", "Tensor tensor, Tensor(a!) out, str op='sum'", "()", all_reduce_out, _fake_nothing, in_place=True)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -117,4 +124,40 @@ def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     return torch.ops.nearlight.all_reduce(gradient, ctx.op, ctx.group), None, None
 
 
-torch.library.register_autograd("nearlight::all_reduce", _backward, setup_context=_keep, lib=_library)
+def derive(name: str, backward: Any, setup: Any) -> None:
+    torch.library.register_autograd(f"nearlight::{name}", backward, setup_context=setup, lib=_library)
+
+
+derive("all_reduce", _backward, _keep)
+
+
+# ---- eager calls --------------------------------------------------------------------------------------
+
+# The way through PyTorch's dispatcher to a kernel in Python takes some ten microseconds, with a derivative forty. An
+# eager call of a plain tensor that nothing looks at has no need of it.
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
+_transforms = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+
+
+def _direct(tensor: torch.Tensor) -> bool:
+    return (type(tensor) in _PLAIN and _dispatch_modes is not None and _transforms is not None and _dispatch_modes() == 0
+            and _transforms() is None and (tensor.is_cpu or tensor.is_cuda))
+
+
+def call(tensor: torch.Tensor, op: str, group: str) -> torch.Tensor:
+    """torch.ops.nearlight.all_reduce, by the short way where there is one."""
+    if torch.compiler.is_compiling() or not _direct(tensor) or (tensor.requires_grad and torch.is_grad_enabled()):
+        return torch.ops.nearlight.all_reduce(tensor, op, group)
+    return all_reduce(tensor, op, group)
+
+
+def call_(tensor: torch.Tensor, op: str, group: str) -> None:
+    """torch.ops.nearlight.all_reduce_, likewise."""
+    if torch.compiler.is_compiling() or not _direct(tensor):
+        torch.ops.nearlight.all_reduce_(tensor, op, group)
+    elif tensor.requires_grad:
+        with torch.no_grad():
+            all_reduce_(tensor, op, group)
+    else:
+        all_reduce_(tensor, op, group)

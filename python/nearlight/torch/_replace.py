@@ -29,31 +29,27 @@ _NAMES = [(dist.ReduceOp.SUM, "sum"), (dist.ReduceOp.PRODUCT, "product"), (dist.
 
 def _op_name(op: Any) -> str | None:
     """None for what nearlight does not have: bitwise ones, and operators that carry a factor."""
-    if not torch.compiler.is_compiling():
-        # Those with a factor are equal to PREMUL_SUM, which is not among the names.
-        return next((name for known, name in _NAMES if op == known), None)
-    # The compiler cannot compare these, but knows one from another.
     for known, name in _NAMES:
         if op is known:
             return name
+    if not torch.compiler.is_compiling():  # which cannot compare these, but knows one from another
+        # Those with a factor are equal to PREMUL_SUM, which is not among the names.
+        for known, name in _NAMES:
+            if op == known:
+                return name
     return None
-
-
-@torch.compiler.assume_constant_result
-def _world() -> str:
-    return _groups.world_name() if dist.is_initialized() else ""
 
 
 def all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
     """torch.distributed.all_reduce, by nearlight where it is enabled for the group and takes the call."""
-    name = _world() if group is None else group.group_name
+    name = _groups.WORLD if group is None else group.group_name
     if name not in replaced or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return _plain_all_reduce(tensor, op=op, group=group, async_op=async_op)
     known = _op_name(op)
     if known is None or (async_op and torch.compiler.is_compiling()):
         return _plain_all_reduce(tensor, op=op, group=group, async_op=async_op)
     if not async_op:
-        torch.ops.nearlight.all_reduce_(tensor, known, name)
+        _ops.call_(tensor, known, name)
         return None
     return _async_all_reduce(tensor, op, known, group, name)
 
@@ -63,7 +59,7 @@ def _async_all_reduce(tensor: Any, op: Any, known: str, group: Any, name: str) -
     if tensor.layout != torch.strided or not found.explain(tensor.dtype, tensor.numel(), known, tensor.device.type).taken:
         found.take(tensor, known)
         return _plain_all_reduce(tensor, op=op, group=group, async_op=True)
-    torch.ops.nearlight.all_reduce_(tensor, known, name)
+    _ops.call_(tensor, known, name)
     # Enqueued on the current stream, which is what wait() would make it wait for.
     future: Any = torch.futures.Future(devices=[tensor.device] if tensor.device.type == "cuda" else None)
     future.set_result([tensor])
@@ -75,7 +71,7 @@ def functional_all_reduce(self: Any, reduceOp: str, group: Any, tag: str = "") -
     name = functional._resolve_group_name(group, tag)
     if name not in replaced or type(self) not in (torch.Tensor, torch.nn.Parameter) or reduceOp.lower() not in _ops.OPS:
         return _plain_functional(self, reduceOp, group, tag)
-    return torch.ops.nearlight.all_reduce(self, reduceOp.lower(), name)
+    return _ops.call(self, reduceOp.lower(), name)
 
 
 def destroy_process_group(group: Any = None) -> None:
@@ -100,10 +96,14 @@ def replace(name: str) -> None:
             _before.append(getattr(module, attribute))
             setattr(module, attribute, ours)
     replaced[name] = True
+    if name == _groups.world_name():
+        replaced[_groups.WORLD] = True
 
 
 def restore(name: str) -> None:
-    replaced.pop(name, None)
+    # The world stands there under both of its names.
+    if replaced.pop(name, False) and dist.is_initialized() and name == _groups.world_name():
+        replaced.pop(_groups.WORLD, None)
     if replaced or not _before:
         return
     for (module, attribute, ours), before in zip(_PLACES, _before):
