@@ -133,6 +133,7 @@ std::vector<Row> all() {
        Reader::library},
       {kDropIn.name, "0 or 1", kDropIn.unset ? "1" : "0", kDropIn.meaning, Reader::library},
       row_of(kDropInStats),
+      row_of(kDropInTakes),
       {kDump.name, "0 or 1", kDump.unset ? "1" : "0", kDump.meaning, Reader::library},
       row_of(kDumpDir),
       row_of(kForcePath),

@@ -72,6 +72,13 @@ inline constexpr Text kDropInStats{
     "NEARLIGHT_DROPIN_STATS", "a folder", "nothing is written",
     "Where processes under the drop-in for NCCL keep their counts, a file each; `nearlight run --stats` sets "
     "it and prints them."};
+inline constexpr Text kDropInTakes{
+    "NEARLIGHT_DROPIN_TAKES",
+    "all, or names by commas: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all",
+    "all_reduce",
+    "Which of NCCL's functions the drop-in takes; the others than all_reduce have not run on a GPU yet. The "
+    "same on all "
+    "ranks."};
 inline constexpr Switch kDump{
     "NEARLIGHT_DUMP", false,
     "Whether communicators answer `nearlight dump PID` with their state, by a thread of their own each."};
