@@ -35,7 +35,6 @@ std::string look_at_lines(const probe::GpuFacts& gpus) {
     const auto at = static_cast<std::size_t>(rank);
     runtime::Options options;
     options.deterministic = false;  // so that what adds is tested, too
-    options.try_lines = true;
     const auto created = runtime::create_cuda_local(std::move(exchanges[at]), devices[rank], options);
     outcomes[at] = created.status();
     if (created.ok() && rank == 0) report = (*created)->lines();
@@ -46,8 +45,7 @@ std::string look_at_lines(const probe::GpuFacts& gpus) {
   for (const Status& outcome : outcomes) {
     if (!outcome.ok()) return "not tested: " + outcome.text();
   }
-  return "GPUs " + std::to_string(first) + " and " + std::to_string(second) + ", " + describe(report) +
-         "; ll128 is not to be had on GPUs yet";
+  return "GPUs " + std::to_string(first) + " and " + std::to_string(second) + ", " + describe(report);
 }
 
 }  // namespace nearlight::cli

@@ -60,6 +60,7 @@ function(nearlight_test name)
   endif()
   if(arg_GPU)
     list(APPEND arg_LABELS gpu)
+    list(APPEND arg_DEPS nearlight::stuck)  # gpu_support.hpp
   endif()
   list(REMOVE_DUPLICATES arg_LABELS)
 

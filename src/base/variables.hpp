@@ -72,6 +72,13 @@ inline constexpr Text kDropInStats{
     "NEARLIGHT_DROPIN_STATS", "a folder", "nothing is written",
     "Where processes under the drop-in for NCCL keep their counts, a file each; `nearlight run --stats` sets "
     "it and prints them."};
+inline constexpr Text kDropInTakes{
+    "NEARLIGHT_DROPIN_TAKES",
+    "all, or names by commas: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all",
+    "all_reduce",
+    "Which of NCCL's functions the drop-in takes; the others than all_reduce have not run on a GPU yet. The "
+    "same on all "
+    "ranks."};
 inline constexpr Switch kDump{
     "NEARLIGHT_DUMP", false,
     "Whether communicators answer `nearlight dump PID` with their state, by a thread of their own each."};
@@ -87,7 +94,7 @@ inline constexpr Text kForcePath{
     "NEARLIGHT_DETERMINISTIC=0), nccl (handed to the attached NCCL communicator; without one no "
     "communicator is made), staged (GPU ranks without NCCL: the CPU makes the calls) or fallback (every "
     "call by NCCL where it is attached, else by the CPU), whatever is faster. ll128 and two_shot_atomic "
-    "are not to be had on GPUs yet. The "
+    "are taken by GPUs only where lines are known to arrive whole. The "
     "same on all ranks. nearlightCommSetPath changes it later."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.
 inline constexpr Text kKey{"NEARLIGHT_KEY", "a text of 1 to 200 bytes", "the launcher's",
@@ -108,6 +115,15 @@ inline constexpr Integer kMaxCtas{"NEARLIGHT_MAX_CTAS",
                                   "The most CTAs that a call takes of a GPU, for communicators whose "
                                   "configuration does not say; 0: no limit. "
                                   "The same on all ranks."};
+inline constexpr Integer kRetries{
+    "NEARLIGHT_RETRIES",
+    0,
+    16,
+    0,
+    "",
+    "How often CPU ranks make a call again that timed out, after a reset of all "
+    "ranks and where their inputs are still there; each call then ends with a "
+    "barrier. The same on all ranks. GPU ranks leave it aside."};
 inline constexpr Text kNcclLib{
     "NEARLIGHT_NCCL_LIB", "a path", "the copy that is loaded, else libnccl.so.2 as the system finds it",
     "The NCCL to use. Needed where several copies are loaded: it says which of them."};

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/exchange.hpp"
-#include "base/variables.hpp"
 #include "dropin/companion.hpp"
 #include "dropin/real_nccl.hpp"
 #include "dropin/stream_chain.hpp"
 #include "dropin/tails.hpp"
+#include "dropin/takes.hpp"
 #include "memory/nccl_api.hpp"
 #include "memory/nccl_exchange.hpp"
 #include "memory/nccl_window_heap.hpp"
@@ -25,53 +25,10 @@ namespace {
 
 using runtime::Communicator;
 
-// ncclRedOp_t from here on is an operator that a program has made.
-constexpr int kBuiltInOps = ncclNumOps;
-
-// One collective of nearlight that stands for one of NCCL's. A new one is a row.
-struct Row {
-  Function function;
-  Verdict (*decide)(const Communicator& communicator, const Operation& operation);
-  Status (*run)(Communicator& communicator, const Operation& operation);
-};
-
-Verdict verdict_of(const route::Route& route) {
-  return {route.algorithm != route::Algorithm::nccl, route.reason};
-}
-
-// Of those that reduce.
-const char* kept_for_nccl(const Operation& operation) {
-  if (operation.op < 0 || operation.op >= kBuiltInOps) return "an operator that the program has made";
-  return nullptr;
-}
-
-Verdict decide_all_reduce(const Communicator& communicator, const Operation& operation) {
-  if (const char* const why = kept_for_nccl(operation); why != nullptr) return {false, why};
-  return verdict_of(communicator.explain_all_reduce(operation.count, static_cast<DataType>(operation.type),
-                                                    static_cast<ReduceOp>(operation.op)));
-}
-
-Status run_all_reduce(Communicator& communicator, const Operation& operation) {
-  return communicator.all_reduce(operation.send, operation.recv, operation.count,
-                                 static_cast<DataType>(operation.type), static_cast<ReduceOp>(operation.op),
-                                 operation.stream);
-}
-
-constexpr Row kRows[] = {
-    {Function::all_reduce, decide_all_reduce, run_all_reduce},
-};
-
-const Row* row_of(Function function) {
-  for (const Row& row : kRows) {
-    if (row.function == function) return &row;
-  }
-  return nullptr;
-}
-
 class Attachment final : public Companion {
  public:
-  Attachment(std::unique_ptr<Communicator> communicator, ncclComm* nccl, int device)
-      : communicator_(std::move(communicator)), nccl_(nccl), device_(device) {}
+  Attachment(std::unique_ptr<Communicator> communicator, Takes takes, ncclComm* nccl, int device)
+      : communicator_(std::move(communicator)), takes_(takes), nccl_(nccl), device_(device) {}
   ~Attachment() override {
     // Its memory and its events are the device's; a device that cannot be made current has nothing to free.
     const runtime::DeviceGuard guard(device_);
@@ -87,19 +44,15 @@ class Attachment final : public Companion {
   const Communicator& communicator() const { return *communicator_; }
 
   Verdict decide(const Operation& operation) const override {
-    const Row* const row = row_of(operation.function);
-    if (row == nullptr) return {false, "nearlight does not take this function"};
-    return row->decide(*communicator_, operation);
+    return dropin::decide(*communicator_, takes_, operation);
   }
 
   Status run(const Operation& operation) override {
-    const Row* const row = row_of(operation.function);
-    if (row == nullptr) return failure(Code::internal_error, "no code for %s", name_of(operation.function));
     const runtime::DeviceGuard guard(device_);
     NL_TRY(guard.status());
     auto* const stream = static_cast<cudaStream_t>(operation.stream);
     NL_TRY(chain_.before(stream));
-    NL_TRY(row->run(*communicator_, operation));
+    NL_TRY(dropin::run(*communicator_, operation));
     tails::mark(operation.stream, device_);
     return chain_.after(stream);
   }
@@ -123,6 +76,7 @@ class Attachment final : public Companion {
 
  private:
   std::unique_ptr<Communicator> communicator_;
+  Takes takes_;
   ncclComm* nccl_;
   int device_;
   StreamChain chain_;
@@ -133,7 +87,8 @@ class Attachment final : public Companion {
 struct Hello {
   std::uint32_t magic = 0x6e6c6469;  // "nldi"
   std::uint32_t version = 1;
-  char refusal[120] = {};  // "": it wants a companion
+  std::uint32_t takes = 0;
+  char refusal[116] = {};  // "": it wants a companion
 };
 
 // Nearlight asks NCCL through the copy that made the communicator.
@@ -149,6 +104,8 @@ std::string refusal_of(const std::vector<Hello>& hellos) {
     if (hello.magic != Hello().magic || hello.version != Hello().version)
       return "rank " + std::to_string(rank) + " has a drop-in of another version";
     if (hello.refusal[0] != '\0') return hello.refusal;
+    if (hello.takes != hellos[0].takes)
+      return "NEARLIGHT_DROPIN_TAKES differs between rank 0 and rank " + std::to_string(rank);
   }
   return "";
 }
@@ -166,6 +123,7 @@ Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline deadline) {
   // From here to the first exchange a failure is this rank's alone, and the others learn of it by waiting.
   NL_TRY_ASSIGN(const auto exchange, memory::create_nccl_exchange(comm, deadline));
   Hello mine;
+  mine.takes = wish.takes;
   if (wish.refusal != nullptr) std::snprintf(mine.refusal, sizeof mine.refusal, "%s", wish.refusal);
   NL_TRY_ASSIGN(const auto hellos, gather_values(*exchange, mine, deadline));
   if (std::string refusal = refusal_of(hellos); !refusal.empty()) return Attached{nullptr, refusal};
@@ -177,7 +135,7 @@ Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline deadline) {
     NL_TRY_ASSIGN(const memory::Nccl* const table, memory::Nccl::attached());
     NL_TRY_ASSIGN(const int device, table->comm_device(comm));
     NL_TRY_ASSIGN(auto communicator, runtime::create_cuda_nccl(comm, options));
-    attachment = std::make_unique<Attachment>(std::move(communicator), comm, device);
+    attachment = std::make_unique<Attachment>(std::move(communicator), wish.takes, comm, device);
     return attachment->begin();
   };
   const Status made = make();

@@ -1,6 +1,7 @@
 // What stands beside an NCCL communicator and takes calls in its place.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -38,6 +39,7 @@ class Companion {
 struct Wish {
   // Why this rank wants no companion; null: it wants one. Static storage.
   const char* refusal = nullptr;
+  std::uint32_t takes = 0;  // functions, see takes.hpp
 };
 
 // Null with the reason, or a companion: the same on all ranks.

@@ -14,6 +14,7 @@
 #include "dropin/group.hpp"
 #include "dropin/last_error.hpp"
 #include "dropin/real_nccl.hpp"
+#include "dropin/takes.hpp"
 #include "dropin/tally.hpp"
 
 namespace nearlight::dropin {
@@ -22,6 +23,8 @@ namespace {
 
 // As long as nearlight's own creation may take. The ranks have just met inside NCCL.
 constexpr std::int64_t kAttach_ms = 60'000;
+// The others have not run on a GPU yet.
+constexpr const char* kTakesByDefault = "all_reduce";
 // As many ranks as nearlight has.
 constexpr int kMostRanks = 8;
 
@@ -148,6 +151,13 @@ Wish wish_of(const ncclConfig_t* config) {
     return wish;
   }
   if (!wanted.value()) wish.refusal = "NEARLIGHT_DROPIN is 0";
+  const auto takes = parse_takes(variables::read(variables::kDropInTakes).value_or(kTakesByDefault));
+  if (takes.ok()) {
+    wish.takes = takes.value();
+  } else {
+    log::warn(takes.status().text());
+    wish.refusal = "NEARLIGHT_DROPIN_TAKES has no value that it takes";
+  }
   // The fields of 2.28; older programs give a shorter structure.
   if (config == nullptr || config->size < sizeof(ncclConfig_t)) return wish;
   if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT)

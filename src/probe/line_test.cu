@@ -15,16 +15,14 @@ namespace {
 
 using exec::Adds;
 using exec::CudaSpace;
-using exec::CudaSpaceApart;
+using exec::CudaSpaceTorn;
 using exec::Pack;
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 constexpr std::uint32_t kCtas = 32;                   // of each neighbour
 constexpr std::uint32_t kLines = kCtas * kWarps * 4;  // that are on their way at a time, to each
-constexpr std::uint32_t kRounds = (kTestLines + kLines - 1) / kLines;
-constexpr std::uint32_t kFewRounds = kRounds / 8;
-constexpr std::uint64_t kWaitNs = 20'000'000;  // of one wait
-constexpr std::uint32_t kRoundsPerLook = 64;   // at the clock
+constexpr std::uint64_t kWaitNs = 20'000'000;         // of one wait
+constexpr std::uint32_t kRoundsPerLook = 64;          // at the clock
 
 enum class Kind { stores, f32, f16, bf16 };
 constexpr Kind kKinds[] = {Kind::stores, Kind::f32, Kind::f16, Kind::bf16};
@@ -219,13 +217,22 @@ Kernel kernel_in(Kind kind) {
   }
   return nullptr;
 }
-Kernel kernel_of(Kind kind, bool apart) {
-  return apart ? kernel_in<CudaSpaceApart>(kind) : kernel_in<CudaSpace>(kind);
+Kernel kernel_of(Kind kind, LineWay way) {
+  switch (way) {
+    case LineWay::together:
+      return kernel_in<CudaSpace>(kind);
+    case LineWay::in_pieces:
+      return kernel_in<exec::CudaSpaceInPieces>(kind);
+    case LineWay::torn:
+      return kernel_in<CudaSpaceTorn>(kind);
+  }
+  return nullptr;
 }
 
 Args args_of(const LineTest& test, Kind kind) {
   const bool few = kind == Kind::f16 || kind == Kind::bf16;
-  return {test.mine, test.next, test.previous, few ? kFewRounds : kRounds,
+  const auto rounds = static_cast<std::uint32_t>((test.lines + kLines - 1) / kLines);
+  return {test.mine, test.next, test.previous, few ? (rounds + 7) / 8 : rounds,
           few                    ? std::uint64_t{10'000'000}
           : kind == Kind::stores ? std::uint64_t{60'000'000}
                                  : std::uint64_t{40'000'000}};
@@ -235,10 +242,9 @@ Args args_of(const LineTest& test, Kind kind) {
 
 Status load_line_test() {
   for (const Kind kind : kKinds) {
-    for (const bool apart : {false, true}) {
+    for (const LineWay way : {LineWay::together, LineWay::in_pieces, LineWay::torn}) {
       cudaFuncAttributes attributes{};
-      NL_PROBE_CUDA(
-          cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_of(kind, apart))));
+      NL_PROBE_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_of(kind, way))));
     }
   }
   return {};
@@ -256,7 +262,7 @@ Result<LineTestResult> run_line_test(const LineTest& test) {
     if (kind != Kind::stores && !test.adds) break;
     Args args = args_of(test, kind);
     void* parameters[] = {&args};
-    NL_PROBE_CUDA(cudaLaunchKernel(reinterpret_cast<const void*>(kernel_of(kind, test.apart)),
+    NL_PROBE_CUDA(cudaLaunchKernel(reinterpret_cast<const void*>(kernel_of(kind, test.way)),
                                    dim3(2 * kCtas + static_cast<unsigned>(noise)), dim3(kThreads), parameters,
                                    0, stream.get()));
   }

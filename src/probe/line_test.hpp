@@ -12,8 +12,6 @@
 
 namespace nearlight::probe {
 
-// Lines that a rank receives from each neighbour at least, of stores, and of adds.
-inline constexpr std::uint64_t kTestLines = 10'000'000;
 // Shared memory of a rank that the test uses, at a multiple of 128; all zero before.
 inline constexpr std::size_t kLineTestBytes = std::size_t{8} << 20;
 
@@ -21,9 +19,10 @@ struct LineTest {
   char* mine = nullptr;  // this rank's part of the memory
   char* next = nullptr;  // the neighbours', as addressed here; the same one for two ranks
   char* previous = nullptr;
-  int sms = 0;         // of this rank's GPU, which it has to itself
-  bool adds = false;   // test what adds, too
-  bool apart = false;  // for tests of it: in a way that tears lines
+  int sms = 0;        // of this rank's GPU, which it has to itself
+  bool adds = false;  // test what adds, too
+  LineWay way = LineWay::together;
+  std::uint64_t lines = kTestLines;  // from each neighbour
 };
 struct LineTestResult {
   LineCounts stores, adds;

@@ -29,6 +29,16 @@ struct PathFacts {
 };
 PathType path_of(const PathFacts& facts);
 
+// Lines that a rank receives from each neighbour at least in the test of lines, of stores, and of adds.
+inline constexpr std::uint64_t kTestLines = 10'000'000;
+
+// How the test of lines sends and looks.
+enum class LineWay {
+  together,   // as LL128 does: the whole warp in one instruction
+  in_pieces,  // as LL128 does where a warp has fallen apart: the word last, and looked at first
+  torn        // wrong: the half of a line with the word goes first
+};
+
 enum class LineVerdict {
   not_run,  // where lines would not be used whatever came out
   torn,     // some came in pieces

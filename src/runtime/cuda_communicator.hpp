@@ -129,7 +129,7 @@ class CudaCommunicator final : public Communicator {
   // After a time-out, once: see tell_of_timeout().
   void tell_once() const;
   // Sees whether lines arrive whole, where they would be used; collective. Leaves this rank's memory at zero.
-  Status test_lines(bool apart, int sms, Deadline deadline);
+  Status test_lines(const Options& options, int sms, Deadline deadline);
   // Starts the threads that look while the program does something else. `dumps`: whether state dumps are
   // wanted; `answers`: whether `nearlight dump` is answered.
   Status start_watching(bool dumps, bool answers);

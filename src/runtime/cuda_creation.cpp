@@ -89,8 +89,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   // Somebody must want them: the test takes its time, and lines their memory.
   const bool wants_lines = options.lines != 0 || table.ll128_limit_bytes != 0 ||
                            !settings.value().deterministic || asks_for_lines(steering.forced);
-  const bool may_use_lines =
-      options.try_lines && nranks > 1 && wants_lines && lines.path == probe::PathType::nvl;
+  const bool may_use_lines = nranks > 1 && wants_lines && lines.path == probe::PathType::nvl;
   const Sizes sizes = choose_sizes(options, places, per_gpu, table, may_use_lines, settings.value().max_ctas);
 
   const DeviceGuard guard(device);
@@ -166,7 +165,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   NL_TRY(agree(group, fault_points::pass(fault_points::kCudaLines), deadline));
   // First of what uses the scratch: it needs zeros, and leaves them.
   if (may_use_lines) {
-    NL_TRY(comm->test_lines(options.tear_lines, places[static_cast<std::size_t>(comm->rank_)].sms, deadline));
+    NL_TRY(comm->test_lines(options, places[static_cast<std::size_t>(comm->rank_)].sms, deadline));
   }
   if (calibrates) {
     NL_TRY(agree(group, comm->empty_packets(), deadline));
@@ -188,7 +187,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   return std::unique_ptr<Communicator>(std::move(comm));
 }
 
-Status CudaCommunicator::test_lines(bool apart, int sms, Deadline deadline) {
+Status CudaCommunicator::test_lines(const Options& options, int sms, Deadline deadline) {
   const int ranks = nranks();
   const memory::HeapView& heap = heap_->view();
   probe::LineTest test;
@@ -197,19 +196,20 @@ Status CudaCommunicator::test_lines(bool apart, int sms, Deadline deadline) {
   test.previous = heap.part((rank_ + ranks - 1) % ranks) + heap_offset_;
   test.sms = sms;
   test.adds = !deterministic_ && adds_lines_;
-  test.apart = apart;
+  test.way = options.line_way;
+  test.lines = options.test_lines;
   const auto outcome = probe::run_line_test(test);
   // From here on nobody's neighbour writes to it any more.
   NL_TRY(agree(*exchange_, outcome.status(), deadline));
   NL_TRY_ASSIGN(const auto all, gather_values(*exchange_, outcome.value(), deadline));
-  const auto judge = [&all](probe::LineCounts probe::LineTestResult::*of, probe::LineCounts& total) {
+  const auto judge = [&all, &test](probe::LineCounts probe::LineTestResult::*of, probe::LineCounts& total) {
     total = all[0].*of;
     for (const probe::LineTestResult& one : all) {
       total.lines = std::min(total.lines, (one.*of).lines);
       total.torn = std::max(total.torn, (one.*of).torn);
       total.missing = std::max(total.missing, (one.*of).missing);
     }
-    return probe::verdict_of(total, 2 * probe::kTestLines);
+    return probe::verdict_of(total, 2 * test.lines);
   };
   lines_.stores = judge(&probe::LineTestResult::stores, lines_.of_stores);
   if (test.adds) lines_.adds = judge(&probe::LineTestResult::adds, lines_.of_adds);

@@ -75,6 +75,12 @@ TEST(DropInTwoGpus, SplitAbortedAndDestroyed) { run_program_of_nccl("communicato
 TEST(DropInTwoGpus, SplitAbortedAndDestroyedInTwoProcesses) { run_program_of_nccl("communicators", true); }
 TEST(DropInTwoGpus, ThreadsWithARankEach) { run_program_of_nccl("threads"); }
 TEST(DropInTwoGpus, NonBlockingCommunicators) { run_program_of_nccl("non_blocking"); }
+TEST(DropInTwoGpus, GroupsWithEveryFunctionTaken) {
+  run_program_of_nccl("groups", false, {"NEARLIGHT_DROPIN_TAKES=all"});
+}
+TEST(DropInTwoGpus, GroupsWithEveryFunctionTakenInTwoProcesses) {
+  run_program_of_nccl("groups", true, {"NEARLIGHT_DROPIN_TAKES=all"});
+}
 // All by NCCL: the test's own check of the program, and of the switch.
 TEST(DropInTwoGpus, SwitchedOff) { run_program_of_nccl("groups", false, {"NEARLIGHT_DROPIN=0"}, false); }
 // Two-shot and one-shot need neither multicast nor NVLink SHARP.

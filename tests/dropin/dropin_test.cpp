@@ -96,6 +96,13 @@ TEST(DropIn, SwitchWithoutMeaningIsToldAndOff) {
       << ended.output;
 }
 
+TEST(DropIn, FunctionsWithoutMeaningAreToldAndOff) {
+  const Ended ended = run_case("all_forwarded", {"NEARLIGHT_DROPIN_TAKES=all_reduce,fly"});
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_NE(ended.output.find("NEARLIGHT_DROPIN_TAKES: there is no \"fly\""), std::string::npos)
+      << ended.output;
+}
+
 // Where the GPUs do not reach each other, all goes to NCCL, and one reason says so: the one of the decision.
 TEST(DropIn, RefusedAttachmentPassesAllOn) {
   const Folder folder;

@@ -31,7 +31,6 @@ constexpr std::uint64_t kBytes[] = {
 runtime::Options adding_options() {
   runtime::Options options = test_options();
   options.deterministic = false;
-  options.try_lines = true;
   return options;
 }
 runtime::CallOptions adding() {
@@ -181,19 +180,6 @@ TEST(LineTestGpu, OneGpuIsRefused) {
   }
 }
 
-// Nor have others, before messages that end inside a line come whole.
-TEST_P(LinesGpu, NobodyHasThemUnasked) {
-  runtime::Options options = adding_options();
-  options.try_lines = false;
-  Group group(GetParam(), options, kBufferBytes);
-  ASSERT_TRUE(group.ok());
-  EXPECT_EQ(group[0].comm->lines().stores, LineVerdict::not_run);
-  runtime::CallOptions how;
-  how.protocol = Protocol::ll128;
-  EXPECT_EQ(group[0].comm->explain_all_reduce(1000, DataType::i32, ReduceOp::sum, how).status().code(),
-            Code::unsupported);
-}
-
 class LineTestTwoGpus : public testing::TestWithParam<Setup> {};
 
 // 10 million lines from each neighbour, none torn; then integers of the middle sizes go by them.
@@ -201,7 +187,7 @@ TEST_P(LineTestTwoGpus, FindsLinesWhole) {
   runtime::Options options = test_options();
   options.lines = 0;
   options.deterministic = false;
-  options.try_lines = true;
+  options.test_lines = probe::kTestLines;
   Group group(GetParam(), options, kBufferBytes);
   ASSERT_TRUE(group.ok());
   const probe::LineReport report = group[0].comm->lines();
@@ -223,13 +209,28 @@ TEST_P(LineTestTwoGpus, FindsLinesWhole) {
   group.expect_clean(20);
 }
 
-// The test must be able to fail: with each group of 8 threads on its own some lines come in pieces.
-TEST_P(LineTestTwoGpus, FindsTornLinesWhereWarpsFallApart) {
+// A warp that has fallen apart at every line is slow, and right.
+TEST_P(LineTestTwoGpus, FindsLinesOfWarpsInPiecesWhole) {
   runtime::Options options = test_options();
   options.lines = 0;
   options.deterministic = false;
-  options.try_lines = true;
-  options.tear_lines = true;
+  options.test_lines = probe::kTestLines;
+  options.line_way = probe::LineWay::in_pieces;
+  Group group(GetParam(), options, kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  const probe::LineReport report = group[0].comm->lines();
+  EXPECT_GE(report.of_stores.lines, 1'000'000u) << describe(report);
+  EXPECT_GE(report.of_adds.lines, 1'000'000u) << describe(report);
+  EXPECT_EQ(report.of_stores.torn + report.of_adds.torn, 0u) << describe(report);
+}
+
+// The test must be able to fail: where the half with the word goes first, some lines come in pieces.
+TEST_P(LineTestTwoGpus, FindsTornLines) {
+  runtime::Options options = test_options();
+  options.lines = 0;
+  options.deterministic = false;
+  options.test_lines = probe::kTestLines;
+  options.line_way = probe::LineWay::torn;
   Group group(GetParam(), options, kBufferBytes);
   ASSERT_TRUE(group.ok());
   const probe::LineReport report = group[0].comm->lines();

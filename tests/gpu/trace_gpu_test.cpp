@@ -87,7 +87,7 @@ TEST_P(TraceGpu, EveryCallsStepsInOrder) {
   {
     Group group(GetParam(), test_options(), kBufferBytes);
     ASSERT_TRUE(group.ok());
-    for (const auto protocol : algorithm::kProtocols) {
+    for (const auto protocol : group.protocols()) {
       for (const std::uint64_t count : {1u, 64u, 3000u, 8192u, 40'000u}) {
         runtime::CallOptions options;
         options.protocol = protocol;

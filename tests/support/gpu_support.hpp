@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/support/stuck.hpp"
+
 namespace nearlight::test {
 
 inline int visible_gpus() {
@@ -81,6 +83,8 @@ inline int gpu_test_main(int argc, char** argv, const char* module_loading = "EA
     }
     std::fflush(stdout);
   }
+  // The longest takes half of it.
+  tell_where_tests_are_stuck(patient(std::chrono::seconds(60)));
   return RUN_ALL_TESTS();
 }
 

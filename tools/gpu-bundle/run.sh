@@ -9,7 +9,8 @@ usage() {
   cat <<'TXT'
 usage: ./run.sh [--gpus N] [PROGRAM...]              all GPU test programs, or those named
        ./run.sh --sanitize [--gpus N] [PROGRAM...]   the same under compute-sanitizer: memcheck, initcheck,
-                                                     synccheck, and racecheck where shared memory is used
+                                                     synccheck, and racecheck where shared memory is used;
+                                                     without the tests of the bench, which start programs
        ./run.sh [--gpus N] -- COMMAND [ARGS]         any command in the same environment;
                                                      ./run.sh -- nearlight bench all_reduce
                                                      ./run.sh -- python3 python/tests/torch_gpu_test.py
@@ -177,16 +178,17 @@ wanted() {
 }
 
 # What is NCCL's own is not ours to judge: it calls CUDA functions to see them fail (memcheck), and its kernels
-# read what nobody wrote (initcheck). That our calls succeed, or fail as they should, the tests check.
+# read what nobody wrote (initcheck). That our calls succeed, or fail as they should, the tests check. The tests
+# of the bench start it, and its peers, as programs: PyTorch under a tool takes minutes, and what it does is not
+# ours either.
 under_tool() { # under_tool TOOL PROGRAM: sets the array `command`
   local tool=$1 filter=${GTEST_FILTER:-*}
   local -a options=()
+  case $filter in *-*) filter+=: ;; *) filter+=- ;; esac
+  filter+='Bench*'
   case $tool in
     memcheck) options=(--report-api-errors no) ;;
-    initcheck)
-      case $filter in *-*) filter+=: ;; *) filter+=- ;; esac
-      filter+='*nccl_window*:Nccl*'
-      ;;
+    initcheck) filter+=':*nccl_window*:Nccl*' ;;
   esac
   command=(env "GTEST_FILTER=$filter" "$sanitizer" --tool "$tool" "${options[@]}" --error-exitcode 99
     --target-processes all "$2")

@@ -70,7 +70,7 @@ concept ExecSpace = requires(typename S::Line& line, const typename S::Line& con
   // neighbouring threads share it, a part of S::Part each; all that run in lockstep, of several lines, call
   // these together. System scope, relaxed or stronger. *Whole*: a load that gets the word of a store, or of
   // an add, gets all that was stored or added with it. That is more than PTX promises; a test at
-  // creation (probe/line_test.hpp) has not found all of it, so LL128 is off on GPUs.
+  // creation (probe/line_test.hpp) decides where it holds.
   { S::kLineThreads } -> std::convertible_to<int>;
   S::store_part(wide, 0, part);
   { S::load_part(const_wide, 0) } -> std::same_as<typename S::Part>;

@@ -110,20 +110,24 @@ struct CudaSpace {
     return value;
   }
 
-  // A line is seen whole where whole warps store and load it converged (docs/dev/lab.md); a warp that has
-  // fallen apart tears some.
+  // A line is whole where a full warp stores, adds or loads it in one instruction (docs/dev/lab.md), and no
+  // sync in front of the instruction makes sure of that: a warp that came together in a sync may go on in
+  // pieces. So the instruction itself asks whether the warp is full, and where it is not, the word is stored
+  // last and loaded first.
   static NL_FN void store_part(Wide& line, int part, const Part& value) {
     __syncwarp();
-    store_16(line.part[part], value);
+    if (!store_16(kFullWarp, line.part[part], value)) store_word_last(line, part, value);
   }
   static NL_FN Part load_part(const Wide& line, int part) {
     __syncwarp();
-    return load_16(line.part[part]);
+    bool together;
+    const Part value = load_16(line.part[part], together);
+    return together ? value : load_word_first(line, part, value);
   }
   template <Adds adds>
   static NL_FN void add_part(Wide& line, int part, const Part& value) {
     __syncwarp();
-    add_16<adds>(line.part[part], value);
+    if (!add_16<adds>(kFullWarp, line.part[part], value)) add_word_last<adds>(line, part, value);
   }
   static NL_FN void zero_part(Wide& line, int part) { store_part(line, part, {}); }
   static NL_FN Pack load_word(const Wide& line) {
@@ -268,64 +272,112 @@ struct CudaSpace {
   }
 
  protected:
-  // One thread's 16 bytes of a wide line.
-  static NL_FN void store_16(Vec& at, const Part& value) {
-    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(&at),
-                 "r"(low_half(value.pack[0])), "r"(high_half(value.pack[0])), "r"(low_half(value.pack[1])),
-                 "r"(high_half(value.pack[1]))
-                 : "memory");
+  // All but the word's thread, then it: who sees the word sees what the others did. Out of line and rare.
+  NL_COLD_FN static void store_word_last(Wide& line, int part, Part value) {
+    word_last(part, [&] { store_16(kAnybody, line.part[part], value); });
   }
-  static NL_FN Part load_16(const Vec& at) {
-    std::uint32_t a, b, c, d;
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
-                 : "l"(&at)
-                 : "memory");
-    return {{join_halves(a, b), join_halves(c, d)}};
+  template <Adds adds>
+  NL_COLD_FN static void add_word_last(Wide& line, int part, Part value) {
+    word_last(part, [&] { add_16<adds>(kAnybody, line.part[part], value); });
+  }
+  template <class Step>
+  static NL_FN void word_last(int part, Step&& step) {
+    if (part != kLineThreads - 1) step();
+    fence_system();
+    __syncwarp();
+    fence_system();
+    if (part == kLineThreads - 1) step();
+  }
+  // `value` is what this thread got at its own time. The word's thread keeps it, the others look again.
+  NL_COLD_FN static Part load_word_first(const Wide& line, int part, Part value) {
+    fence_system();
+    __syncwarp();
+    bool together;
+    return part == kLineThreads - 1 ? value : load_16(line.part[part], together);
+  }
+  // One thread's 16 bytes of a wide line, if all of `needed` execute the instruction together; false: nothing
+  // was stored, added or loaded. Who is there is asked in the instruction's own block, so that it holds for
+  // it.
+  static constexpr std::uint32_t kFullWarp = 0xffffffffu, kAnybody = 0;
+#define NL_IF_TOGETHER(instruction)                                                    \
+  "{ .reg .pred all; .reg .b32 there; activemask.b32 there; and.b32 there, there, %1;" \
+  " setp.eq.u32 all, there, %1; selp.u32 %0, 1, 0, all; @all " instruction " [%2], {%3, %4, %5, %6}; }"
+#define NL_STORE_IF_TOGETHER(instruction)                                                            \
+  asm volatile(NL_IF_TOGETHER(instruction)                                                           \
+               : "=r"(done)                                                                          \
+               : "r"(needed), "l"(&at), "r"(low_half(value.pack[0])), "r"(high_half(value.pack[0])), \
+                 "r"(low_half(value.pack[1])), "r"(high_half(value.pack[1]))                         \
+               : "memory")
+  static NL_FN bool store_16(std::uint32_t needed, Vec& at, const Part& value) {
+    std::uint32_t done;
+    NL_STORE_IF_TOGETHER("st.relaxed.sys.global.v4.u32");
+    return done != 0;
   }
   // From sm_90 on; before, nothing is added, and nobody is told to (route::Facts::adds_lines).
   template <Adds adds>
-  static NL_FN void add_16(Vec& at, const Part& value) {
+  static NL_FN bool add_16(std::uint32_t needed, Vec& at, const Part& value) {
     static_assert(adds != Adds::i32, "no GPU adds integers line by line");
+    std::uint32_t done = 1;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    const std::uint32_t a = low_half(value.pack[0]), b = high_half(value.pack[0]);
-    const std::uint32_t c = low_half(value.pack[1]), d = high_half(value.pack[1]);
     if constexpr (adds == Adds::f32) {
-      asm volatile("red.relaxed.sys.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(&at), "f"(as_float(a)),
-                   "f"(as_float(b)), "f"(as_float(c)), "f"(as_float(d))
-                   : "memory");
+      NL_STORE_IF_TOGETHER("red.relaxed.sys.global.add.v4.f32");
     } else if constexpr (adds == Adds::f16) {
-      asm volatile("red.relaxed.sys.global.add.noftz.v4.f16x2 [%0], {%1, %2, %3, %4};" ::"l"(&at), "r"(a),
-                   "r"(b), "r"(c), "r"(d)
-                   : "memory");
+      NL_STORE_IF_TOGETHER("red.relaxed.sys.global.add.noftz.v4.f16x2");
     } else {
-      asm volatile("red.relaxed.sys.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};" ::"l"(&at), "r"(a),
-                   "r"(b), "r"(c), "r"(d)
-                   : "memory");
+      NL_STORE_IF_TOGETHER("red.relaxed.sys.global.add.noftz.v4.bf16x2");
     }
 #endif
+    return done != 0;
+  }
+#undef NL_STORE_IF_TOGETHER
+#undef NL_IF_TOGETHER
+  // Loads in any case; `together`: in the same instruction as the whole warp.
+  static NL_FN Part load_16(const Vec& at, bool& together) {
+    std::uint32_t a, b, c, d, all;
+    asm volatile(
+        "{ .reg .pred all; .reg .b32 there; activemask.b32 there; setp.eq.u32 all, there, 0xffffffff;"
+        " selp.u32 %0, 1, 0, all; ld.relaxed.sys.global.v4.u32 {%1, %2, %3, %4}, [%5]; }"
+        : "=r"(all), "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+        : "l"(&at)
+        : "memory");
+    together = all != 0;
+    return {{join_halves(a, b), join_halves(c, d)}};
   }
 };
 
-// A wrong space, for the test of the test of lines: every group of 8 threads has its own control flow, so
-// that a line is no longer the work of a whole warp.
-struct CudaSpaceApart : CudaSpace {
-  static constexpr int kLockstep = kLineThreads;
-  static NL_FN std::uint32_t group() { return 0xffu << (threadIdx.x % 32 / kLineThreads * kLineThreads); }
-  static NL_FN bool all_in_lockstep(bool mine) { return __all_sync(group(), mine) != 0; }
-  static NL_FN bool all_of_line(bool mine) { return all_in_lockstep(mine); }
+// A wrong space, for the test of the test of lines: the half of a line that has the word goes first.
+struct CudaSpaceTorn : CudaSpace {
   static NL_FN void store_part(Wide& line, int part, const Part& value) {
-    __syncwarp(group());
-    store_16(line.part[part], value);
-  }
-  static NL_FN Part load_part(const Wide& line, int part) {
-    __syncwarp(group());
-    return load_16(line.part[part]);
+    in_halves(part, [&] { store_16(kAnybody, line.part[part], value); });
   }
   template <Adds adds>
   static NL_FN void add_part(Wide& line, int part, const Part& value) {
-    __syncwarp(group());
-    add_16<adds>(line.part[part], value);
+    in_halves(part, [&] { add_16<adds>(kAnybody, line.part[part], value); });
+  }
+
+ private:
+  template <class Step>
+  static NL_FN void in_halves(int part, Step step) {
+    __syncwarp();
+    if (part >= kLineThreads / 2) step();
+    __syncwarp();
+    if (part < kLineThreads / 2) step();
+  }
+};
+
+// As CudaSpace, with a warp that has fallen apart at every line: nothing of a line is whole but by the order
+// of its parts. Slow.
+struct CudaSpaceInPieces : CudaSpace {
+  static NL_FN void store_part(Wide& line, int part, const Part& value) {
+    store_word_last(line, part, value);
+  }
+  static NL_FN Part load_part(const Wide& line, int part) {
+    bool together;
+    return load_word_first(line, part, load_16(line.part[part], together));
+  }
+  template <Adds adds>
+  static NL_FN void add_part(Wide& line, int part, const Part& value) {
+    add_word_last<adds>(line, part, value);
   }
 };
 

@@ -1,0 +1,4 @@
+nearlight_test(stuck
+  SOURCES stuck_test.cpp
+  DEPS nearlight::stuck
+  LABELS unit)
