@@ -149,7 +149,8 @@ TEST_P(DeviceApiGpu, Times) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
   const std::vector<ChannelMemory> memory = make(group);
-  constexpr std::uint32_t kLaps = 10'000, kCount = 32;
+  const auto laps = static_cast<std::uint32_t>(scaled(10'000, 100));
+  constexpr std::uint32_t kCount = 32;
   group.run([&](Rank& rank) {
     const ChannelMemory& mine = memory[static_cast<std::size_t>(rank.rank)];
     auto* const in = reinterpret_cast<float*>(rank.send);
@@ -157,9 +158,9 @@ TEST_P(DeviceApiGpu, Times) {
     auto* const notes = reinterpret_cast<std::uint64_t*>(rank.recv + 4096);
     std::uint64_t told[3] = {};
     ASSERT_CUDA(cudaMemsetAsync(in, 0, kCount * sizeof(float), rank.stream));
-    ASSERT_CUDA(ping_pong(mine, kLaps, notes, rank.stream));
-    ASSERT_CUDA(own_all_reduce(mine, ChannelProtocol::ll_pair, false, in, out, kCount, kLaps, notes + 2,
-                               rank.stream));
+    ASSERT_CUDA(ping_pong(mine, laps, notes, rank.stream));
+    ASSERT_CUDA(
+        own_all_reduce(mine, ChannelProtocol::ll_pair, false, in, out, kCount, laps, notes + 2, rank.stream));
     ASSERT_CUDA(cudaMemcpyAsync(told, notes, sizeof told, cudaMemcpyDeviceToHost, rank.stream));
     ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
     ASSERT_OK(rank.comm->status());
@@ -176,8 +177,8 @@ TEST_P(DeviceApiGpu, Times) {
       std::printf(
           "%s: 8 bytes one way %.0f ns; all-reduce of 128 bytes in a kernel: on a channel %.0f ns, the "
           "library's %.0f ns\n",
-          name_of(GetParam()).c_str(), static_cast<double>(told[0]) / (2.0 * kLaps),
-          static_cast<double>(told[2]) / kLaps, mean);
+          name_of(GetParam()).c_str(), static_cast<double>(told[0]) / (2.0 * laps),
+          static_cast<double>(told[2]) / laps, mean);
     }
   });
 }
