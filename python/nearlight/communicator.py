@@ -149,7 +149,7 @@ class Communicator:
         """All CPU ranks of a group in this process; each is then used by a thread of its own."""
         made = (ctypes.c_void_p * max(nranks, 1))()
         check(lib().nearlightCommCreateHostGroup(made, nranks, config._as_struct()))
-        return [cls(handle) for handle in made[:nranks]]
+        return [cls(handle or 0) for handle in made[:nranks]]
 
     @classmethod
     def cuda(cls, device: int, rank: int = -1, nranks: int = -1, key: str | None = None,
@@ -166,7 +166,7 @@ class Communicator:
         numbers = (ctypes.c_int * max(len(devices), 1))(*devices)
         made = (ctypes.c_void_p * max(len(devices), 1))()
         check(lib().nearlightCommCreateCudaGroup(made, len(devices), numbers, config._as_struct()))
-        return [cls(handle) for handle in made[:len(devices)]]
+        return [cls(handle or 0) for handle in made[:len(devices)]]
 
     @classmethod
     def attach_nccl(cls, nccl_comm: int, config: Config = Config()) -> Communicator:

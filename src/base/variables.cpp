@@ -139,6 +139,7 @@ std::vector<Row> all() {
       row_of(kForcePath),
       row_of(kKey),
       row_of(kMaxCtas),
+      row_of(kRetries),
       row_of(kNcclLib),
       row_of(kNranks),
       row_of(kRank),

@@ -115,6 +115,15 @@ inline constexpr Integer kMaxCtas{"NEARLIGHT_MAX_CTAS",
                                   "The most CTAs that a call takes of a GPU, for communicators whose "
                                   "configuration does not say; 0: no limit. "
                                   "The same on all ranks."};
+inline constexpr Integer kRetries{
+    "NEARLIGHT_RETRIES",
+    0,
+    16,
+    0,
+    "",
+    "How often CPU ranks make a call again that timed out, after a reset of all "
+    "ranks and where their inputs are still there; each call then ends with a "
+    "barrier. The same on all ranks. GPU ranks leave it aside."};
 inline constexpr Text kNcclLib{
     "NEARLIGHT_NCCL_LIB", "a path", "the copy that is loaded, else libnccl.so.2 as the system finds it",
     "The NCCL to use. Needed where several copies are loaded: it says which of them."};

@@ -121,12 +121,38 @@ Result<std::uint32_t> effective_max_ctas(const Options& options) {
   return max_ctas;
 }
 
+Result<RetryPolicy> effective_retry(const Options& options, bool gpu) {
+  RetryPolicy policy;
+  policy.backoff = options.retry_backoff;
+  if (!is_possible(policy.backoff)) {
+    return failure(Code::invalid_argument, "retry_backoff: %" PRId64 " ms is not between 1 ms and a year",
+                   static_cast<std::int64_t>(policy.backoff.count()));
+  }
+  if (!options.retries.has_value()) {
+    NL_TRY_ASSIGN(const std::int64_t set, variables::read(variables::kRetries));
+    if (!gpu) policy.attempts = static_cast<std::uint32_t>(set);
+    return policy;
+  }
+  policy.attempts = *options.retries;
+  if (policy.attempts > RetryPolicy::kMost)
+    return failure(Code::invalid_argument, "retries: %u is more than %u", policy.attempts,
+                   RetryPolicy::kMost);
+  if (policy.attempts > 0 && gpu) {
+    return failure(
+        Code::invalid_argument,
+        "retries: %u, but a call of a GPU rank has returned when it fails, and cannot be made again",
+        policy.attempts);
+  }
+  return policy;
+}
+
 Result<Settings> settings_of(const Options& options, const route::Target* target, int nccl_version) {
   NL_TRY(fault_points::pass(fault_points::kSettings));
   NL_TRY_ASSIGN(const auto timeout, effective_timeout(options));
   NL_TRY_ASSIGN(const bool check, effective_check(options));
   NL_TRY_ASSIGN(const bool deterministic, effective_deterministic(options));
   NL_TRY(check_options(options));
+  NL_TRY_ASSIGN(const RetryPolicy retry, effective_retry(options, target == nullptr || target->gpu));
   NL_TRY_ASSIGN(const std::uint32_t max_ctas, effective_max_ctas(options));
   NL_TRY_ASSIGN(const Steering steering,
                 read_steering(target != nullptr ? *target : route::Target(), target != nullptr));
@@ -140,7 +166,7 @@ Result<Settings> settings_of(const Options& options, const route::Target* target
   }
   NL_TRY_ASSIGN(const bool calibrate, effective_calibrate(options));
   NL_TRY(check_forced(steering.forced, nccl_version != 0, variables::kForcePath.name));
-  return Settings{timeout, check, deterministic, calibrate, max_ctas, steering, nccl_version};
+  return Settings{timeout, check, deterministic, calibrate, max_ctas, retry, steering, nccl_version};
 }
 
 std::string scratch_in_words(std::uint32_t regions, const protocol::RegionLayout& layout) {
@@ -209,6 +235,8 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"chunk_bytes", options.chunk_bytes},
       {"packets", options.packets},
       {"max_ctas", settings.max_ctas},
+      {"retries", settings.retry.attempts},
+      {"retry_backoff (ms)", static_cast<std::uint64_t>(settings.retry.backoff.count())},
       {"lines", options.lines},
       {"deterministic", settings.deterministic},
       {"test_lines", options.test_lines},

@@ -11,6 +11,7 @@
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/retry.hpp"
 #include "runtime/steering.hpp"
 
 namespace nearlight::runtime {
@@ -45,6 +46,9 @@ Result<bool> effective_calibrate(const Options& options);
 // regions that are given.
 Result<std::uint32_t> effective_max_ctas(const Options& options);
 
+// Options::retries and ::retry_backoff, else NEARLIGHT_RETRIES, else none. `gpu`: GPU ranks, which have none.
+Result<RetryPolicy> effective_retry(const Options& options, bool gpu);
+
 // What the options and the environment come to on this rank; fails for options that cannot be.
 struct Settings {
   std::chrono::nanoseconds timeout{};
@@ -52,6 +56,7 @@ struct Settings {
   bool deterministic = true;
   bool calibrate = false;
   std::uint32_t max_ctas = 0;
+  RetryPolicy retry;
   Steering steering;
   int nccl_version = 0;  // of the attached one; 0: none
 };

@@ -35,6 +35,14 @@ struct Options {
   // ranks of one process, by whoever comes second, who then ends the others' waits. GPU: a call on another
   // stream than the one before, which has not ended, is told on stderr. Unset: NEARLIGHT_CHECK, else off.
   std::optional<bool> check;
+  // How often a call that timed out is made again, after a reset of all ranks (docs/dev/recovery.md): CPU
+  // ranks only, since a call of a GPU rank has returned when it fails; every call then ends with a barrier.
+  // Only what can be right is made again: not after a rank has ended or was told to stop, and not where an
+  // input was in the place of the output. Unset: NEARLIGHT_RETRIES, which GPU ranks leave aside, else 0. At
+  // most 16.
+  std::optional<std::uint32_t> retries;
+  // Before the first time, twice as long before each next, at most 10 s.
+  std::chrono::milliseconds retry_backoff{100};
   // CTA regions, so the largest grid. 0: chosen from the device and the ranks on it.
   std::uint32_t regions = 0;
   // LL slots (8 bytes of payload each) a region, bank and rank. 0: default.
@@ -77,6 +85,7 @@ struct CallOptions {
   // GPU, LL: the first slot used in each region, a multiple of 8 (slots differ in speed; see
   // docs/dev/lab.md).
   std::uint32_t first_slot = 0;
+  // The test hooks are of the first attempt; what is made again has none.
   // Test hook: hold threads at a point (algorithm::DelayPoint) for `delay_ns`, which may differ per rank; the
   // point may on CPUs only (on GPUs it changes how a message is cut). GPU: f32 sum only, and not the
   // sentinel; CPU: types and operators with algorithm::has_own_code().

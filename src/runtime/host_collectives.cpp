@@ -1,4 +1,5 @@
 // The collectives by parts of a CPU rank.
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -18,7 +19,16 @@ Result<route::Route> HostCommunicator::explain(const CollectiveCall& call, const
 Status HostCommunicator::collective(const CollectiveCall& call, Stream stream, const CallOptions& options) {
   const NvtxRange range(name_of(call.collective), call.count * size_of(call.type));
   calls_.begin(call.collective, call.count, call.type, call.op.op);
-  return calls_.end(run_collective(call, stream, options));
+  if (retry_.attempts == 0 || nranks() == 1) return calls_.end(run_collective(call, stream, options));
+  const CallBytes bytes = bytes_of(call, rank(), nranks());
+  const auto from = reinterpret_cast<std::uintptr_t>(call.send),
+             to = reinterpret_cast<std::uintptr_t>(call.recv);
+  const bool apart = bytes.send == 0 || bytes.recv == 0 || from + bytes.send <= to || to + bytes.recv <= from;
+  return calls_.end(run_with_retries(apart, [&](bool first) {
+    CallOptions without_hooks = options;
+    if (!first) without_hooks.delay_ns = without_hooks.packet_fault = 0;
+    return run_collective(call, stream, without_hooks);
+  }));
 }
 
 Status HostCommunicator::run_collective(const CollectiveCall& call, Stream stream,

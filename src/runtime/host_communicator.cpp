@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "algorithm/host/barrier.hpp"
+#include "base/log.hpp"
 #include "base/variables.hpp"
 #include "memory/shm_heap.hpp"
 #include "runtime/call_route.hpp"
@@ -99,6 +100,7 @@ Result<std::unique_ptr<HostCommunicator>> HostCommunicator::make(Exchange& excha
   comm->options_ = options;
   comm->survivors_ = Survivors(exchange);
   comm->check_ = settings.check;
+  comm->retry_ = settings.retry;
   comm->deterministic_ = settings.deterministic;
   comm->table_ = settings.steering.table.value_or(route::shipped_table(target));
   comm->path_ = number_of(settings.steering.forced);
@@ -228,7 +230,13 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
                                     const Reduction& op, Stream stream, const CallOptions& options) {
   const NvtxRange range("all_reduce", count * size_of(type));
   calls_.begin(Collective::all_reduce, count, type, op.op);
-  return calls_.end(run_all_reduce(send, recv, count, type, op, stream, options));
+  if (retry_.attempts == 0 || nranks() == 1)
+    return calls_.end(run_all_reduce(send, recv, count, type, op, stream, options));
+  return calls_.end(run_with_retries(send != recv, [&](bool first) {
+    CallOptions without_hooks = options;
+    if (!first) without_hooks.delay_ns = without_hooks.packet_fault = 0;
+    return run_all_reduce(send, recv, count, type, op, stream, without_hooks);
+  }));
 }
 
 Status HostCommunicator::run_all_reduce(const void* send, void* recv, std::size_t count, DataType type,
@@ -283,7 +291,9 @@ Status HostCommunicator::run_all_reduce(const void* send, void* recv, std::size_
 Status HostCommunicator::barrier(Stream stream) {
   const NvtxRange range("barrier", 0);
   calls_.begin(Collective::barrier, 0, DataType::i8, ReduceOp::sum);
-  return calls_.end(run_barrier(stream));
+  if (retry_.attempts == 0 || nranks() == 1) return calls_.end(run_barrier(stream));
+  // Nothing but the barrier that every such call ends with.
+  return calls_.end(run_with_retries(true, [&](bool) { return check_no_stream(stream); }));
 }
 
 Status HostCommunicator::run_barrier(Stream stream) {
@@ -302,6 +312,33 @@ Status HostCommunicator::run_barrier(Stream stream) {
                             .collective = static_cast<std::uint32_t>(Collective::barrier),
                             .trace = tracer_ ? ring_.data() : nullptr});
   return own_outcome(Collective::barrier);
+}
+
+Status HostCommunicator::run_with_retries(bool can_repeat, const std::function<Status(bool first)>& attempt) {
+  ++retried_call_;
+  for (std::uint32_t number = 0;; ++number) {
+    Status outcome = attempt(number == 0);
+    const bool done = outcome.ok();
+    if (done) outcome = run_barrier(nullptr);
+    // A rank that is gone, or an abort, is nothing that a reset could heal; neither is an argument.
+    if (outcome.ok() || outcome.code() != Code::timeout || number >= retry_.attempts) return outcome;
+    log::warn("rank " + std::to_string(rank()) + " makes call " + std::to_string(retried_call_) + " again (" +
+              std::to_string(number + 1) + " of " + std::to_string(retry_.attempts) + "): " + outcome.text());
+    std::this_thread::sleep_for(retry_.wait_before(number));
+    // The others notice within the limits of their waits, one for the data and one for the barrier.
+    const auto limit = std::chrono::ceil<std::chrono::milliseconds>(3 * timeout_) + std::chrono::seconds(1);
+    const Deadline deadline = Deadline::after(limit);
+    NL_TRY(reset(limit).with_context("making a call again (" + outcome.text() + ")"));
+    const RetryVote mine{retried_call_, done ? 1u : 0u, can_repeat ? 1u : 0u};
+    auto votes = gather_values(*exchange_, mine, deadline);
+    const Verdict verdict = votes.ok() ? judge(mine, *votes) : Verdict::give_up;
+    if (verdict == Verdict::finished) return {};
+    if (verdict == Verdict::give_up) {
+      // As failed as without retries, on every rank.
+      stop(votes.ok() ? outcome : votes.status(), -1);
+      return outcome;
+    }
+  }
 }
 
 Status HostCommunicator::own_outcome(Collective collective) {

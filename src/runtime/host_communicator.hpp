@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -71,6 +72,9 @@ class HostCommunicator final : public Communicator {
   Status run_all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                         Stream stream, const CallOptions& options);
   Status run_barrier(Stream stream);
+  // Makes a call with the retries there are. `attempt(first)`: the data of one attempt; after it comes a
+  // barrier.
+  Status run_with_retries(bool can_repeat, const std::function<Status(bool first)>& attempt);
   Status run_collective(const CollectiveCall& call, Stream stream, const CallOptions& options);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
@@ -97,6 +101,8 @@ class HostCommunicator final : public Communicator {
   Options options_;  // of the creation
   Survivors survivors_;
   bool check_ = false;
+  RetryPolicy retry_;
+  std::uint64_t retried_call_ = 0;  // calls with retries
   bool deterministic_ = true;
   route::Table table_;
   std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()

@@ -25,10 +25,11 @@ def _child(function, rank, nranks, folder, pipe, arguments):
     os._exit(code)
 
 
-def run(function, nranks, *arguments, dying=(), limit_s=LIMIT_S):
+def run(function, nranks, *arguments, dying=(), limit_s=LIMIT_S, start="fork"):
     """What function(rank, nranks, folder, *arguments) returns on each rank, a process each; AssertionError with the
-    text of whatever raises. `dying`: the ranks that end without returning; theirs is None."""
-    context = multiprocessing.get_context("fork")
+    text of whatever raises. `dying`: the ranks that end without returning; theirs is None. `start`: "spawn" where CUDA
+    may have been looked at, which a child made by fork() could then not use."""
+    context = multiprocessing.get_context(start)
     with tempfile.TemporaryDirectory() as folder:
         ranks = []
         for rank in range(nranks):

@@ -105,7 +105,7 @@ def make(folder):
     shutil.rmtree(folder, ignore_errors=True)
     venv.EnvBuilder(with_pip=True, symlinks=True).create(folder)
     # The script is given no cache of its own: what it makes is the cache.
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-warn-conflicts",
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-warn-conflicts", "--retries", "1", "--timeout", "20",
            "--disable-pip-version-check"]
     for command in (pip + ["--no-deps", "--only-binary", ":all:", TORCH, *CUDA], pip + PYTHON):
         subprocess.run(command, check=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL, stdout=sys.stderr)

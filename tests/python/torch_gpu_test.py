@@ -354,7 +354,7 @@ def call_cost(rank, nranks, folder):
 
 
 def run(function, *arguments, **options):
-    return ranks.run(function, NRANKS, *arguments, limit_s=LIMIT_S, **options)
+    return ranks.run(function, NRANKS, *arguments, limit_s=LIMIT_S, start="spawn", **options)
 
 
 class OnGpus(unittest.TestCase):

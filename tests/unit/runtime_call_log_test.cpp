@@ -55,9 +55,13 @@ TEST(CallLog, KeepsTheLastInTheirOrder) {
 // Each call's count is its number: an entry put together from two calls would show.
 TEST(CallLog, NoEntryIsMadeOfTwoCalls) {
   CallLog log;
-  std::atomic<bool> done{false};
+  std::atomic<bool> done{false}, looked{false};
   std::thread writer([&] {
-    for (std::size_t i = 1; i <= 200'000; ++i) call(log, i);
+    // On a busy machine it would else be done before the first look.
+    for (std::size_t i = 1; i <= 200'000; ++i) {
+      call(log, i);
+      if (i == 1000) looked.wait(false);
+    }
     done = true;
   });
   std::uint64_t seen = 0, newest = 0;
@@ -69,6 +73,7 @@ TEST(CallLog, NoEntryIsMadeOfTwoCalls) {
       ASSERT_GT(entry.number, before);
       before = entry.number;
     }
+    if (before != 0 && !looked.exchange(true)) looked.notify_one();
     // A writer that goes round the ring during the look leaves nothing to see.
     if (before == 0) continue;
     EXPECT_GE(before + CallLog::kLast, newest);
