@@ -195,7 +195,7 @@ bool any_gpu_peer(const BenchOptions& options) {
 std::string collective_names() {
   std::string names;
   for (const Collective collective : kCollectives) {
-    if (collective == Collective::barrier) continue;
+    if (collective == Collective::barrier || is_uneven(collective)) continue;
     names += (names.empty() ? "" : ", ") + std::string(name_of(collective));
   }
   return names;
@@ -203,7 +203,8 @@ std::string collective_names() {
 
 Result<Collective> collective_of(const BenchOptions& options) {
   for (const Collective collective : kCollectives) {
-    if (collective != Collective::barrier && options.collective == name_of(collective)) return collective;
+    if (collective == Collective::barrier || is_uneven(collective)) continue;
+    if (options.collective == name_of(collective)) return collective;
   }
   return failure(Code::invalid_argument, "there is no benchmark '%s'; known: %s", options.collective.c_str(),
                  collective_names().c_str());

@@ -123,6 +123,9 @@ typedef enum {
   nearlightCollectiveBroadcast = 5,
   nearlightCollectiveReduce = 6,
   nearlightCollectiveAllToAll = 7,
+  nearlightCollectiveAllGatherV = 8,
+  nearlightCollectiveReduceScatterV = 9,
+  nearlightCollectiveAllToAllV = 10,
   nearlightCollectiveMin_ = -1,
   nearlightCollectiveMax_ = 0x7fffffff
 } nearlightCollective_t;
@@ -355,7 +358,7 @@ typedef struct {
   uint64_t failures;    /* calls that returned an error, of a bad argument or of the communicator */
   uint64_t routes;      /* ways that operations but barriers took; the first of them stand in route[] */
   nearlightRouteCounters_t route[NEARLIGHT_MOST_ROUTES];
-  uint64_t all_gathers; /* operations, and so on */
+  uint64_t all_gathers; /* operations, also those of uneven parts; and so on */
   uint64_t reduce_scatters;
   uint64_t broadcasts;
   uint64_t reduces;
@@ -445,6 +448,33 @@ NEARLIGHT_API nearlightResult_t nearlightReduce(const void* send, void* recv, si
 NEARLIGHT_API nearlightResult_t nearlightAllToAll(const void* send, void* recv, size_t count,
                                                   nearlightDataType_t type, nearlightComm_t comm,
                                                   struct CUstream_st* stream);
+
+/* The three that follow are the same with parts of different sizes, any of which may be 0. Counts and places
+ * are arrays of one entry a rank, in elements, read before the call returns; places that are NULL put the
+ * parts one behind the other. Also errors: an array that is needed is NULL, parts of an output overlap. */
+
+/* recv[recv_places[r] + i] = send[i] of rank r, for i < recv_counts[r], which is the same on all ranks;
+ * places are each rank's own. In place when send == recv + recv_places[rank]. */
+NEARLIGHT_API nearlightResult_t nearlightAllGatherV(const void* send, void* recv, const size_t* recv_counts,
+                                                    const size_t* recv_places, nearlightDataType_t type,
+                                                    nearlightComm_t comm, struct CUstream_st* stream);
+
+/* recv[i] = op over all ranks of their send[p + i], for i < recv_counts[rank], p the sum of recv_counts of
+ * the ranks before; recv_counts is the same on all ranks. In place when recv == send + p. */
+NEARLIGHT_API nearlightResult_t nearlightReduceScatterV(const void* send, void* recv,
+                                                        const size_t* recv_counts, nearlightDataType_t type,
+                                                        nearlightRedOp_t op, nearlightComm_t comm,
+                                                        struct CUstream_st* stream);
+
+/* recv[recv_places[r] + i] = send[send_places[rank] + i] of rank r, for i < recv_counts[r], which is rank r's
+ * send_counts[rank]. Every rank has arrays of its own. Not in place. Also errors: places that are NULL,
+ * send_counts[rank] that is not recv_counts[rank]. Ranks that disagree about a count end in a timeout, or
+ * with a part that is cut. */
+NEARLIGHT_API nearlightResult_t nearlightAllToAllV(const void* send, const size_t* send_counts,
+                                                   const size_t* send_places, void* recv,
+                                                   const size_t* recv_counts, const size_t* recv_places,
+                                                   nearlightDataType_t type, nearlightComm_t comm,
+                                                   struct CUstream_st* stream);
 
 /* No rank goes through before all ranks have come to theirs, and what a rank did before it is seen by all
  * after it. GPU ranks: enqueued on `stream` like an AllReduce, can be captured; the host does not wait. CPU

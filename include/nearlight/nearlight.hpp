@@ -88,6 +88,9 @@ enum class Collective : int {
   broadcast = nearlightCollectiveBroadcast,
   reduce = nearlightCollectiveReduce,
   all_to_all = nearlightCollectiveAllToAll,
+  all_gather_v = nearlightCollectiveAllGatherV,
+  reduce_scatter_v = nearlightCollectiveReduceScatterV,
+  all_to_all_v = nearlightCollectiveAllToAllV,
 };
 
 // CUDA's stream: cudaStream_t converts to it.
@@ -376,6 +379,25 @@ class Communicator {
   void all_to_all(const void* send, void* recv, std::size_t count, DataType type, Stream stream = nullptr) {
     detail::check(
         nearlightAllToAll(send, recv, count, static_cast<nearlightDataType_t>(type), comm_, stream));
+  }
+
+  // The same with parts of different sizes, arrays of one entry a rank; see nearlightAllGatherV,
+  // nearlightReduceScatterV and nearlightAllToAllV.
+  void all_gather_v(const void* send, void* recv, const std::size_t* recv_counts,
+                    const std::size_t* recv_places, DataType type, Stream stream = nullptr) {
+    detail::check(nearlightAllGatherV(send, recv, recv_counts, recv_places,
+                                      static_cast<nearlightDataType_t>(type), comm_, stream));
+  }
+  void reduce_scatter_v(const void* send, void* recv, const std::size_t* recv_counts, DataType type,
+                        ReduceOp op, Stream stream = nullptr) {
+    detail::check(nearlightReduceScatterV(send, recv, recv_counts, static_cast<nearlightDataType_t>(type),
+                                          static_cast<nearlightRedOp_t>(op), comm_, stream));
+  }
+  void all_to_all_v(const void* send, const std::size_t* send_counts, const std::size_t* send_places,
+                    void* recv, const std::size_t* recv_counts, const std::size_t* recv_places, DataType type,
+                    Stream stream = nullptr) {
+    detail::check(nearlightAllToAllV(send, send_counts, send_places, recv, recv_counts, recv_places,
+                                     static_cast<nearlightDataType_t>(type), comm_, stream));
   }
 
   // No rank goes through before all have come; see nearlightBarrier.

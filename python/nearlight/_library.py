@@ -52,6 +52,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "nearlightBroadcast": (c_int, [_ADDRESS, _ADDRESS, c_size_t, c_int, c_int, _COMM, _STREAM]),
     "nearlightReduce": (c_int, [_ADDRESS, _ADDRESS, c_size_t, c_int, c_int, c_int, _COMM, _STREAM]),
     "nearlightAllToAll": (c_int, [_ADDRESS, _ADDRESS, c_size_t, c_int, _COMM, _STREAM]),
+    "nearlightAllGatherV": (c_int, [_ADDRESS, _ADDRESS, POINTER(c_size_t), POINTER(c_size_t), c_int, _COMM, _STREAM]),
+    "nearlightReduceScatterV": (c_int, [_ADDRESS, _ADDRESS, POINTER(c_size_t), c_int, c_int, _COMM, _STREAM]),
+    "nearlightAllToAllV": (c_int, [_ADDRESS, POINTER(c_size_t), POINTER(c_size_t), _ADDRESS, POINTER(c_size_t),
+                                   POINTER(c_size_t), c_int, _COMM, _STREAM]),
     "nearlightBarrier": (c_int, [_COMM, _STREAM]),
 }
 

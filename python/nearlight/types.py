@@ -52,3 +52,6 @@ class Collective(enum.IntEnum):
     broadcast = 5
     reduce = 6
     all_to_all = 7
+    all_gather_v = 8
+    reduce_scatter_v = 9
+    all_to_all_v = 10

@@ -8,6 +8,9 @@
 // least from each other rank. What a rank hears of epoch e+1 tells that its sender has read all of epoch e:
 // that is the credit, and a root or a sender with no part to receive cannot run ahead of it.
 //
+// Where no rank knows the largest part of all (all-to-all of uneven parts), each tells the others its own in
+// the first round (agree_on_most).
+//
 // All of what says how many rounds there are (Parts::most, Parts::span, the groups) is the same on all ranks.
 #pragma once
 
@@ -133,8 +136,36 @@ NL_FN bool try_receive_parts(const V& view, const std::uint32_t (&units)[kMax - 
   return all;
 }
 
+// Each rank's largest part, in units, to all others in slot `span` of the first round; the largest of all
+// comes back, to every thread of the group. LL alone. 0 when a wait has failed.
+template <int kMax, class SessionT>
+NL_FN void tell_most(SessionT& session, std::uint32_t slot, std::uint64_t most, std::uint32_t epoch) {
+  if (session.coop().thread_rank() == 0 && !session.failed())
+    protocol::ll_broadcast<kMax>(session.view(), slot, most, epoch);
+}
+template <int kMax, class SessionT>
+NL_FN std::uint64_t agree_on_most(SessionT& session, std::uint32_t slot, std::uint64_t most,
+                                  std::uint32_t epoch) {
+  using V = std::remove_cvref_t<decltype(session.view())>;
+  const V& view = session.view();
+  exec::Pack theirs[kMax - 1];
+  NL_UNROLL
+  for (int i = 0; i < kMax - 1; ++i) theirs[i] = 0;
+  const bool arrived =
+      session.wait_in_lockstep([&] { return protocol::ll_try_gather<kMax>(view, slot, epoch, theirs); },
+                               protocol::LlMissing<V>{view, epoch, slot, slot, 0, 1});
+  // All threads go on for as many rounds, or none does.
+  (void)arrived;
+  session.sync_failure();
+  if (session.failed()) return 0;
+  NL_UNROLL
+  for (int i = 0; i < kMax - 1; ++i) most = theirs[i] > most ? theirs[i] : most;
+  return most;
+}
+
 // Moves the parts. Input and output may be the same memory where each part's own place is the same.
-template <class Units, int kMax, class SessionT, class Bufs, class Hooks>
+// kAgrees: Parts::most is this rank's own; LL, with a slot more than the span.
+template <class Units, int kMax, bool kAgrees = false, class SessionT, class Bufs, class Hooks>
 NL_FN void move_parts(SessionT& session, Share share, const Parts& parts, const Bufs& input,
                       const Bufs& output, const Hooks& hooks) {
   using Unit = typename Units::Unit;
@@ -144,11 +175,12 @@ NL_FN void move_parts(SessionT& session, Share share, const Parts& parts, const 
   const auto lane = static_cast<std::uint32_t>(session.coop().thread_rank());
   const auto width = static_cast<std::uint32_t>(session.coop().size());
   constexpr auto kRun = static_cast<std::uint32_t>(V::Space::kLockstep);
-  const std::uint64_t most = Units::count(input.part(0, parts.most));
+  std::uint64_t most = Units::count(input.part(0, parts.most));
+  bool agreed = !kAgrees;
   const Bufs own_in = input.part(parts.send[rank].at, parts.send[rank].count);
   const Bufs own_out = output.part(parts.recv[rank].at, parts.recv[rank].count);
 
-  for (std::uint64_t base = std::uint64_t{share.index} * parts.span; base < most;
+  for (std::uint64_t base = std::uint64_t{share.index} * parts.span; base < most || !agreed;
        base += std::uint64_t{share.count} * parts.span) {
     Unit first[kMax - 1], got[kMax - 1];
     // Asked for before anything depends on the epoch: all loads are in flight together.
@@ -156,6 +188,9 @@ NL_FN void move_parts(SessionT& session, Share share, const Parts& parts, const 
     const std::uint32_t epoch = session.begin_epoch();
     hooks.at(DelayPoint::before_publish);
     if (!session.failed()) send_parts<Units, kMax>(session, parts, input, base, epoch, first);
+    if constexpr (kAgrees) {
+      if (!agreed) tell_most<kMax>(session, parts.span, most, epoch);
+    }
     session.sync_while_in_flight();
     hooks.at(DelayPoint::published);
     if (own_in.place() != own_out.place()) {
@@ -191,6 +226,10 @@ NL_FN void move_parts(SessionT& session, Share share, const Parts& parts, const 
         if (slot < units[i] && base + slot < Units::count(part)) Units::store(part, base + slot, got[i]);
         if (slot < units[i]) Units::reset(view, source, slot, epoch);
       }
+    }
+    if constexpr (kAgrees) {
+      if (!agreed) most = agree_on_most<kMax>(session, parts.span, most, epoch);
+      agreed = true;
     }
     if constexpr (Units::kResets) session.note_resets();
     hooks.at(DelayPoint::after_read);

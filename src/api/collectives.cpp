@@ -17,6 +17,9 @@ static_assert(static_cast<int>(Collective::reduce_scatter) == nearlightCollectiv
 static_assert(static_cast<int>(Collective::broadcast) == nearlightCollectiveBroadcast);
 static_assert(static_cast<int>(Collective::reduce) == nearlightCollectiveReduce);
 static_assert(static_cast<int>(Collective::all_to_all) == nearlightCollectiveAllToAll);
+static_assert(static_cast<int>(Collective::all_gather_v) == nearlightCollectiveAllGatherV);
+static_assert(static_cast<int>(Collective::reduce_scatter_v) == nearlightCollectiveReduceScatterV);
+static_assert(static_cast<int>(Collective::all_to_all_v) == nearlightCollectiveAllToAllV);
 
 namespace {
 
@@ -101,6 +104,67 @@ nearlightResult_t nearlightReduce(const void* send, void* recv, size_t count, ne
 nearlightResult_t nearlightAllToAll(const void* send, void* recv, size_t count, nearlightDataType_t type,
                                     nearlightComm_t comm, struct CUstream_st* stream) {
   return move(__func__, Collective::all_to_all, send, recv, count, type, 0, comm, stream);
+}
+
+nearlightResult_t nearlightAllGatherV(const void* send, void* recv, const size_t* recv_counts,
+                                      const size_t* recv_places, nearlightDataType_t type,
+                                      nearlightComm_t comm, struct CUstream_st* stream) {
+  return guarded(__func__, [=](Where& where) -> Status {
+    const Call call(comm);
+    if (!call) return call.status();
+    where.rank = call.rank();
+    NL_TRY_ASSIGN(const DataType known_type, to_type(type));
+    return call->collective({.collective = Collective::all_gather_v,
+                             .send = send,
+                             .recv = recv,
+                             .count = 0,
+                             .type = known_type,
+                             .counts = recv_counts,
+                             .places = recv_places},
+                            stream);
+  });
+}
+
+nearlightResult_t nearlightReduceScatterV(const void* send, void* recv, const size_t* recv_counts,
+                                          nearlightDataType_t type, nearlightRedOp_t op, nearlightComm_t comm,
+                                          struct CUstream_st* stream) {
+  return guarded(__func__, [=](Where& where) -> Status {
+    const Call call(comm);
+    if (!call) return call.status();
+    where.rank = call.rank();
+    NL_TRY_ASSIGN(const DataType known_type, to_type(type));
+    NL_TRY_ASSIGN(const Reduction reduction, find_reduction(comm, op, known_type));
+    return call->collective({.collective = Collective::reduce_scatter_v,
+                             .send = send,
+                             .recv = recv,
+                             .count = 0,
+                             .type = known_type,
+                             .op = reduction,
+                             .counts = recv_counts},
+                            stream);
+  });
+}
+
+nearlightResult_t nearlightAllToAllV(const void* send, const size_t* send_counts, const size_t* send_places,
+                                     void* recv, const size_t* recv_counts, const size_t* recv_places,
+                                     nearlightDataType_t type, nearlightComm_t comm,
+                                     struct CUstream_st* stream) {
+  return guarded(__func__, [=](Where& where) -> Status {
+    const Call call(comm);
+    if (!call) return call.status();
+    where.rank = call.rank();
+    NL_TRY_ASSIGN(const DataType known_type, to_type(type));
+    return call->collective({.collective = Collective::all_to_all_v,
+                             .send = send,
+                             .recv = recv,
+                             .count = 0,
+                             .type = known_type,
+                             .counts = recv_counts,
+                             .places = recv_places,
+                             .send_counts = send_counts,
+                             .send_places = send_places},
+                            stream);
+  });
 }
 
 nearlightResult_t nearlightBarrier(nearlightComm_t comm, struct CUstream_st* stream) {

@@ -49,11 +49,12 @@ nearlightCounters_t counters_of(const runtime::Communicator& communicator) {
   const runtime::Counters counters = communicator.counters();
   filled.all_reduces = counters.of(Collective::all_reduce);
   filled.barriers = counters.of(Collective::barrier);
-  filled.all_gathers = counters.of(Collective::all_gather);
-  filled.reduce_scatters = counters.of(Collective::reduce_scatter);
+  filled.all_gathers = counters.of(Collective::all_gather) + counters.of(Collective::all_gather_v);
+  filled.reduce_scatters =
+      counters.of(Collective::reduce_scatter) + counters.of(Collective::reduce_scatter_v);
   filled.broadcasts = counters.of(Collective::broadcast);
   filled.reduces = counters.of(Collective::reduce);
-  filled.all_to_alls = counters.of(Collective::all_to_all);
+  filled.all_to_alls = counters.of(Collective::all_to_all) + counters.of(Collective::all_to_all_v);
   filled.bytes = counters.bytes;
   filled.captured = counters.captured;
   filled.failures = counters.failures;

@@ -128,6 +128,21 @@ Route parts(const Facts& facts, bool reduces) {
   return route;
 }
 
+Route parts_of_unknown_size(const Facts& facts) {
+  Route route;
+  route.protocol = Protocol::ll;
+  route.reason = "parts of sizes that no rank knows all of: LL, whose first round tells of the largest";
+  if (!facts.gpu) return route;
+  // A few CTAs cost a small message little, and a large one takes rounds. Not measured.
+  constexpr std::uint32_t kCtas = 16, kThreads = 256;
+  route.grid = std::min({kCtas, facts.regions, facts.max_ctas == 0 ? kCtas : facts.max_ctas});
+  route.threads = std::min(kThreads, std::max(32u, facts.slots / 32 * 32));
+  route.held = 1;
+  while (route.held < 4 && route.threads * route.held * 2 < facts.slots) route.held *= 2;
+  route.run_threads = route.threads;
+  return route;
+}
+
 Result<Route> forced_parts_by_nccl(const Facts& facts, bool reduces) {
   if (facts.nccl.version == 0) {
     return failure(Code::invalid_argument,

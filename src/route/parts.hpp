@@ -13,6 +13,8 @@ Route parts(const Facts& facts, bool reduces);
 // The same by a protocol that the caller gives. Code::invalid_argument, naming protocol: not for this call.
 Result<Route> forced_parts(const Facts& facts, bool reduces, Protocol protocol);
 
+// Parts of which no rank knows the largest: LL on a grid that does not follow from a size.
+Route parts_of_unknown_size(const Facts& facts);
 // NCCL, asked for by the caller. Errors as forced_nccl().
 Result<Route> forced_parts_by_nccl(const Facts& facts, bool reduces);
 

@@ -56,6 +56,21 @@ Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions&
 Result<route::Route> route_of_parts(const CollectiveCall& call, const route::Facts& facts,
                                     const CallOptions& options) {
   const bool reduces = is_reduction(call.collective);
+  if (is_uneven(call.collective) && facts.nranks > 1) {
+    if (options.algorithm && *options.algorithm != route::Algorithm::one_shot) {
+      return failure(Code::unsupported, "algorithm: %s is none that %s takes", name_of(*options.algorithm),
+                     name_of(call.collective));
+    }
+    if (!agrees_on_most(call.collective)) {
+      if (options.protocol) return route::forced_parts(facts, reduces, *options.protocol);
+      return route::parts(route::without_nccl(facts), reduces);
+    }
+    if (options.protocol && *options.protocol != route::Protocol::ll) {
+      return failure(Code::invalid_argument, "protocol: %s goes by ll alone, not by %s",
+                     name_of(call.collective), name_of(*options.protocol));
+    }
+    return route::parts_of_unknown_size(facts);
+  }
   if (facts.nranks > 1 && options.algorithm == route::Algorithm::nccl) {
     if (!options.protocol) return route::forced_parts_by_nccl(facts, reduces);
     return failure(Code::invalid_argument, "protocol: %s, but nccl chooses its own",

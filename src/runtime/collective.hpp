@@ -14,12 +14,16 @@ enum class Collective : std::uint32_t {
   broadcast = 5,
   reduce = 6,
   all_to_all = 7,
+  all_gather_v = 8,
+  reduce_scatter_v = 9,
+  all_to_all_v = 10,
 };
 inline constexpr Collective kCollectives[] = {
-    Collective::all_reduce, Collective::barrier, Collective::all_gather, Collective::reduce_scatter,
-    Collective::broadcast,  Collective::reduce,  Collective::all_to_all};
+    Collective::all_reduce,       Collective::barrier,     Collective::all_gather, Collective::reduce_scatter,
+    Collective::broadcast,        Collective::reduce,      Collective::all_to_all, Collective::all_gather_v,
+    Collective::reduce_scatter_v, Collective::all_to_all_v};
 // One more than the largest number.
-inline constexpr std::size_t kCollectiveNumbers = 8;
+inline constexpr std::size_t kCollectiveNumbers = 11;
 
 // As in result files: "all_reduce"; "invalid" for anything else.
 constexpr const char* name_of(Collective collective) {
@@ -38,6 +42,12 @@ constexpr const char* name_of(Collective collective) {
       return "reduce";
     case Collective::all_to_all:
       return "all_to_all";
+    case Collective::all_gather_v:
+      return "all_gather_v";
+    case Collective::reduce_scatter_v:
+      return "reduce_scatter_v";
+    case Collective::all_to_all_v:
+      return "all_to_all_v";
   }
   return "invalid";
 }
@@ -45,10 +55,15 @@ constexpr const char* name_of(Collective collective) {
 // Whether its elements are added up, or what else the operator says.
 constexpr bool is_reduction(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
-         collective == Collective::reduce;
+         collective == Collective::reduce || collective == Collective::reduce_scatter_v;
 }
 constexpr bool has_root(Collective collective) {
   return collective == Collective::broadcast || collective == Collective::reduce;
+}
+// Whether the ranks' parts may differ in size.
+constexpr bool is_uneven(Collective collective) {
+  return collective == Collective::all_gather_v || collective == Collective::reduce_scatter_v ||
+         collective == Collective::all_to_all_v;
 }
 // Whether parts go from each rank to each other one (algorithm/parts.hpp).
 constexpr bool goes_by_parts(Collective collective) {

@@ -32,7 +32,8 @@ Result<route::Route> CudaCommunicator::explain(const CollectiveCall& call, const
   return route;
 }
 
-Status CudaCommunicator::collective(const CollectiveCall& call, Stream stream, const CallOptions& options) {
+Status CudaCommunicator::collective(const CollectiveCall& given, Stream stream, const CallOptions& options) {
+  const CollectiveCall call = is_uneven(given.collective) ? complete(given, nranks()) : given;
   const NvtxRange range(name_of(call.collective), call.count * size_of(call.type));
   calls_.begin(call.collective, call.count, call.type, call.op.op);
   bool capturing = false;
@@ -57,7 +58,8 @@ Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream s
   const bool own_way_failed = this->own_way_failed();
   if (own_way_failed) NL_TRY(may_go_elsewhere(options.algorithm.value_or(way())));
   NL_TRY(check_call(call, rank_, nranks()));
-  if (call.count == 0) return {};
+  const bool agrees = agrees_on_most(call.collective);
+  if (call.count == 0 && !agrees) return {};
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
@@ -65,8 +67,13 @@ Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream s
   NL_TRY(arguments_.check(call.send, bytes.send, call.recv, bytes.recv, stream));
   const bool reduces = is_reduction(call.collective);
   if (nranks() == 1) {
-    return enqueue_alone(call.send, call.recv, call.count, call.type, reduces ? call.op : ReduceOp::sum,
-                         stream, capturing);
+    const algorithm::Parts parts = parts_of(call, 0, 1);
+    const std::size_t element = reduces ? size_of(call.type) : 1;
+    if (parts.send[0].count == 0) return {};
+    return enqueue_alone(static_cast<const char*>(call.send) + parts.send[0].at * element,
+                         static_cast<char*>(call.recv) + parts.recv[0].at * element, parts.send[0].count,
+                         reduces ? call.type : DataType::u8, reduces ? call.op : ReduceOp::sum, stream,
+                         capturing);
   }
   NL_TRY_ASSIGN(const route::Route route, explain(call, options));
   if (own_way_failed && !algorithm::is_elsewhere(route.algorithm)) return status();
@@ -86,14 +93,15 @@ Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream s
   algorithm::cuda::PartsArgs args{args_of(call.send, call.recv, 0, call.op, options),
                                   parts_of(call, rank_, nranks())};
   args.all.collective = static_cast<std::uint32_t>(call.collective);
-  args.parts.span = span_of(facts(call.count, call.type, call.op.op), route);
+  args.parts.span = span_of(facts(call.count, call.type, call.op.op), route, agrees);
   const algorithm::cuda::PartsShape shape{reduces,
                                           call.type,
                                           route.protocol,
                                           route.grid,
                                           route.run_threads,
                                           options.delay_point != 0,
-                                          tracer_.has_value()};
+                                          tracer_.has_value(),
+                                          agrees};
   return launched(algorithm::cuda::launch_parts(args, shape, stream), stream, capturing);
 }
 

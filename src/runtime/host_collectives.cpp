@@ -16,7 +16,8 @@ Result<route::Route> HostCommunicator::explain(const CollectiveCall& call, const
   return route_of_parts(call, facts(call.count, call.type, call.op.op), options);
 }
 
-Status HostCommunicator::collective(const CollectiveCall& call, Stream stream, const CallOptions& options) {
+Status HostCommunicator::collective(const CollectiveCall& given, Stream stream, const CallOptions& options) {
+  const CollectiveCall call = is_uneven(given.collective) ? complete(given, nranks()) : given;
   const NvtxRange range(name_of(call.collective), call.count * size_of(call.type));
   calls_.begin(call.collective, call.count, call.type, call.op.op);
   if (retry_.attempts == 0 || nranks() == 1) return calls_.end(run_collective(call, stream, options));
@@ -45,7 +46,7 @@ Status HostCommunicator::run_collective(const CollectiveCall& call, Stream strea
                           .options = options,
                           .root = call.root}));
   }
-  if (call.count == 0) return {};
+  if (call.count == 0 && !agrees_on_most(call.collective)) return {};
   const bool reduces = is_reduction(call.collective);
   const bool hooked = options.delay_point != 0 || options.packet_fault != 0;
   if (hooked && reduces && (call.type != DataType::f32 || call.op.op == ReduceOp::premul_sum)) {
@@ -55,11 +56,15 @@ Status HostCommunicator::run_collective(const CollectiveCall& call, Stream strea
   }
   NL_TRY_ASSIGN(const route::Route route, explain(call, options));
   calls_.take(route.algorithm, route.protocol);
+  const algorithm::Parts parts = parts_of(call, rank(), nranks());
   if (nranks() == 1) {
+    const std::size_t element = reduces ? size_of(call.type) : 1, count = parts.send[0].count;
+    const char* const send = static_cast<const char*>(call.send) + parts.send[0].at * element;
+    char* const recv = static_cast<char*>(call.recv) + parts.recv[0].at * element;
     if (call.op.op == ReduceOp::premul_sum && reduces) {
-      algorithm::host::multiply_alone(call.type, call.send, call.recv, call.count, call.op.factor->bits);
-    } else if (call.recv != call.send) {
-      std::memcpy(call.recv, call.send, call.count * size_of(call.type));
+      algorithm::host::multiply_alone(call.type, send, recv, count, call.op.factor->bits);
+    } else if (recv != send && count != 0) {
+      std::memcpy(recv, send, count * element);
     }
     return {};
   }
@@ -83,8 +88,9 @@ Status HostCommunicator::run_collective(const CollectiveCall& call, Stream strea
               .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns},
               .packet_fault = {static_cast<algorithm::host::PacketFault::Kind>(options.packet_fault),
                                options.faulty_packet}},
-      .parts = parts_of(call, rank(), nranks())};
-  parts_call.parts.span = span_of(facts(call.count, call.type, call.op.op), route);
+      .parts = parts,
+      .agrees = agrees_on_most(call.collective)};
+  parts_call.parts.span = span_of(facts(call.count, call.type, call.op.op), route, parts_call.agrees);
   if (reduces) {
     algorithm::host::reduce_parts(parts_call);
   } else {

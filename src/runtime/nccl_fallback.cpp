@@ -64,7 +64,7 @@ class NcclFallback final : public Fallback {
       NL_TRY(agree(exchange, outcome, deadline));
     }
     for (const Collective collective : kCollectives) {
-      if (!goes_by_parts(collective)) continue;
+      if (!goes_by_parts(collective) || is_uneven(collective)) continue;
       Status outcome = parts_once(*warm_up, collective, sizes[1] / 2, exchange.nranks(), deadline);
       if (!outcome.ok()) (*warm_up)->leave_in_place();
       NL_TRY(agree(exchange, outcome, deadline));
@@ -101,11 +101,10 @@ class NcclFallback final : public Fallback {
         return nccl.reduce_scatter(call.send, call.recv, call.count, type, op, comm, stream);
       case Collective::reduce:
         return nccl.reduce(call.send, call.recv, call.count, type, op, call.root, comm, stream);
-      case Collective::all_reduce:
-      case Collective::barrier:
+      default:
         break;
     }
-    return failure(Code::internal_error, "%s does not go by parts", name_of(call.collective));
+    return failure(Code::internal_error, "%s is nothing for NCCL", name_of(call.collective));
   }
 
   // A non-blocking communicator enqueues in a thread of its own; what is enqueued next must not overtake it.

@@ -2,6 +2,7 @@
 // said of arguments that cannot be.
 #include <nearlight/nearlight.hpp>
 
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -112,6 +113,124 @@ TEST(Collectives, AllToAll) {
                   numbers_of(other, kRanks * kCount)[static_cast<std::size_t>(rank) * kCount + i]);
       }
     }
+  });
+}
+
+// What rank `from` gives to rank `to` in round `round`: rows, columns and whole rounds of nothing among them.
+std::size_t uneven_count(int round, int from, int to) {
+  if (round % 7 == 6) return 0;
+  if (round % 5 == 3 && from == 0) return 0;
+  if (round % 5 == 4 && to == 1) return 0;
+  const int mixed = (round * 31 + from * 17 + to * 7) % 23;
+  return static_cast<std::size_t>(mixed < 5 ? 0 : round % 4 == 0 ? mixed * 41 : mixed);
+}
+template <class T>
+T uneven_value(int round, int from, int to, std::size_t i) {
+  return static_cast<T>(round * 5 + from * 31 + to * 11 + static_cast<int>(i % 89));
+}
+
+template <class T>
+void expect_uneven(int nranks, nearlightDataType_t type) {
+  nearlightConfig_t config = patient_config();
+  config.slots = 32;  // rounds
+  config.chunk_bytes = 256;
+  const HostGroup group(nranks, config);
+  group.run([&](int rank, nearlightComm_t comm) {
+    const auto ranks = static_cast<std::size_t>(nranks);
+    for (int round = 0; round < 35; ++round) {
+      std::vector<std::size_t> gives(ranks), gets(ranks), from(ranks), to(ranks), all(ranks), of_all(ranks);
+      std::size_t sent = 0, received = 0, whole = 0;
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        const int other = static_cast<int>(peer);
+        // The last one first, with a hole between two.
+        gives[peer] = uneven_count(round, rank, other);
+        gets[peer] = uneven_count(round, other, rank);
+        from[peer] = sent;
+        sent += gives[peer] + 1;
+        of_all[peer] = whole;
+        all[peer] = uneven_count(round, other, 0);
+        whole += all[peer];
+      }
+      for (std::size_t peer = ranks; peer-- > 0;) {
+        to[peer] = received;
+        received += gets[peer] + 1;
+      }
+      std::vector<T> send(sent), recv(received, T{77});
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        for (std::size_t i = 0; i < gives[peer]; ++i)
+          send[from[peer] + i] = uneven_value<T>(round, rank, static_cast<int>(peer), i);
+      }
+      ASSERT_EQ(nearlightAllToAllV(send.data(), gives.data(), from.data(), recv.data(), gets.data(),
+                                   to.data(), type, comm, nullptr),
+                nearlightSuccess)
+          << nearlightGetLastError();
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        for (std::size_t i = 0; i < gets[peer]; ++i) {
+          ASSERT_EQ(recv[to[peer] + i], uneven_value<T>(round, static_cast<int>(peer), rank, i))
+              << "round " << round << ", from " << peer << ", element " << i;
+        }
+        ASSERT_EQ(recv[to[peer] + gets[peer]], T{77}) << "round " << round;
+      }
+      // Each rank's part of what rank 0 would get.
+      std::vector<T> gathered(whole + 1, T{77}), mine(all[static_cast<std::size_t>(rank)] + 1);
+      for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = uneven_value<T>(round, rank, 0, i);
+      ASSERT_EQ(nearlightAllGatherV(mine.data(), gathered.data(), all.data(), nullptr, type, comm, nullptr),
+                nearlightSuccess)
+          << nearlightGetLastError();
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        for (std::size_t i = 0; i < all[peer]; ++i)
+          ASSERT_EQ(gathered[of_all[peer] + i], uneven_value<T>(round, static_cast<int>(peer), 0, i));
+      }
+      ASSERT_EQ(gathered[whole], T{77});
+      // The sum of it over all ranks, each its part.
+      std::vector<T> part(all[static_cast<std::size_t>(rank)] + 1, T{77});
+      ASSERT_EQ(nearlightReduceScatterV(gathered.data(), part.data(), all.data(), type, nearlightMax, comm,
+                                        nullptr),
+                nearlightSuccess)
+          << nearlightGetLastError();
+      for (std::size_t i = 0; i + 1 < part.size(); ++i)
+        ASSERT_EQ(part[i], gathered[of_all[static_cast<std::size_t>(rank)] + i]);
+      ASSERT_EQ(part.back(), T{77});
+    }
+  });
+}
+
+class UnevenCollectives : public testing::TestWithParam<int> {};
+TEST_P(UnevenCollectives, MoveAndReduceEachPart) {
+  expect_uneven<float>(GetParam(), nearlightFloat32);
+  expect_uneven<std::uint8_t>(GetParam(), nearlightUint8);
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, UnevenCollectives, testing::Range(1, 9));
+
+TEST(Collectives, UnevenArgumentsThatCannotBe) {
+  const HostGroup group(2);
+  float send[16] = {}, recv[16] = {};
+  const std::size_t two[] = {2, 2}, places[] = {0, 2}, across[] = {0, 1}, other[] = {2, 1};
+  const auto type = nearlightFloat32;
+  const auto bad = nearlightInvalidArgument;
+  const nearlightComm_t comm = group[1];
+  expect_error(nearlightAllGatherV(send, recv, nullptr, places, type, comm, nullptr), bad,
+               {"recv_counts is null"});
+  expect_error(nearlightAllGatherV(send, recv, two, across, type, comm, nullptr), bad,
+               {"ranks 0 and 1", "overlap"});
+  expect_error(nearlightAllGatherV(nullptr, recv, two, places, type, comm, nullptr), bad, {"send is null"});
+  const std::size_t huge[] = {SIZE_MAX / 2, 1};
+  expect_error(nearlightReduceScatterV(send, recv, huge, type, nearlightSum, comm, nullptr), bad,
+               {"recv_counts[0]"});
+  expect_error(nearlightAllToAllV(send, two, nullptr, recv, two, places, type, comm, nullptr), bad,
+               {"send_places is null"});
+  expect_error(nearlightAllToAllV(send, two, places, recv, two, nullptr, type, comm, nullptr), bad,
+               {"recv_places is null"});
+  expect_error(nearlightAllToAllV(send, two, places, recv, other, places, type, comm, nullptr), bad,
+               {"send_counts[1] is 2", "recv_counts[1] is 1"});
+  expect_error(nearlightAllToAllV(send, two, places, send, two, places, type, comm, nullptr), bad,
+               {"overlap"});
+  group.run([&](int rank, nearlightComm_t one) {
+    const float value[2] = {static_cast<float>(rank), 5};
+    float out[4] = {};
+    EXPECT_EQ(nearlightAllGatherV(value, out, two, nullptr, type, one, nullptr), nearlightSuccess)
+        << nearlightGetLastError();
+    EXPECT_EQ(out[2], 1.0f);
   });
 }
 

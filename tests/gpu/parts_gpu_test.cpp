@@ -412,6 +412,91 @@ TEST_P(PartsGpu, HeldUpThreads) {
   }
 }
 
+// Parts of different sizes, some of nothing: AllToAllV, whose rounds the ranks agree on as they go, and
+// AllGatherV. A hole lies between two parts, which nobody may write to.
+TEST_P(PartsGpu, UnevenParts) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  const int rounds = scaled(25, 4);
+  const auto count_of = [](int round, int from, int to) -> std::size_t {
+    const int mixed = (round * 31 + from * 17 + to * 7) % 23;
+    if (round % 6 == 5 || mixed < 5 || (round % 5 == 3 && from == 0)) return 0;
+    return static_cast<std::size_t>(round % 4 == 0 ? mixed * 5003 : mixed * 11);
+  };
+  const auto value_of = [](int round, int from, int to, std::size_t i) {
+    return static_cast<std::uint16_t>(round * 257 + from * 4099 + to * 31 + static_cast<int>(i % 1009));
+  };
+  constexpr std::uint16_t kHole = 0xabcd;
+  group.run([&](Rank& rank) {
+    const auto ranks = static_cast<std::size_t>(rank.nranks);
+    for (int round = 0; round < rounds; ++round) {
+      std::vector<std::size_t> gives(ranks), gets(ranks), from(ranks), to(ranks);
+      std::size_t sent = 0, received = 0;
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        gives[peer] = count_of(round, rank.rank, static_cast<int>(peer));
+        gets[peer] = count_of(round, static_cast<int>(peer), rank.rank);
+        from[peer] = sent;
+        to[peer] = received;
+        sent += gives[peer] + 1;
+        received += gets[peer] + 1;
+      }
+      std::vector<std::uint16_t> send(sent, kHole), recv(received, kHole);
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        for (std::size_t i = 0; i < gives[peer]; ++i)
+          send[from[peer] + i] = value_of(round, rank.rank, static_cast<int>(peer), i);
+      }
+      // Halves at odd places.
+      char* const input = rank.send + 256 + 2 * (round % 3);
+      char* const output = rank.recv + 256 + 2 * (round % 5);
+      ASSERT_CUDA(cudaMemcpyAsync(input, send.data(), 2 * sent, cudaMemcpyHostToDevice, rank.stream));
+      ASSERT_CUDA(cudaMemcpyAsync(output, recv.data(), 2 * received, cudaMemcpyHostToDevice, rank.stream));
+      ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+      group.meet();
+      const CollectiveCall call{.collective = Collective::all_to_all_v,
+                                .send = input,
+                                .recv = output,
+                                .count = 0,
+                                .type = DataType::bf16,
+                                .counts = gets.data(),
+                                .places = to.data(),
+                                .send_counts = gives.data(),
+                                .send_places = from.data()};
+      for (int again = 0; again < 3; ++again) ASSERT_OK(rank.comm->collective(call, rank.stream));
+      // What each rank gives to rank 0, to everybody.
+      std::vector<std::size_t> all(ranks);
+      std::size_t whole = 0;
+      for (std::size_t peer = 0; peer < ranks; ++peer)
+        whole += all[peer] = count_of(round, static_cast<int>(peer), 0);
+      char* const gathered = rank.recv + (kBufferBytes / 4 * 3);
+      const CollectiveCall gather{.collective = Collective::all_gather_v,
+                                  .send = input + 2 * from[0],
+                                  .recv = gathered,
+                                  .count = 0,
+                                  .type = DataType::bf16,
+                                  .counts = all.data()};
+      ASSERT_OK(rank.comm->collective(gather, rank.stream));
+      ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+      ASSERT_OK(rank.comm->status());
+      group.meet();
+      std::vector<std::uint16_t> of_all(whole);
+      ASSERT_CUDA(cudaMemcpyAsync(recv.data(), output, 2 * received, cudaMemcpyDeviceToHost, rank.stream));
+      ASSERT_CUDA(cudaMemcpyAsync(of_all.data(), gathered, 2 * whole, cudaMemcpyDeviceToHost, rank.stream));
+      ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+      std::size_t at = 0;
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        const int source = static_cast<int>(peer);
+        for (std::size_t i = 0; i < gets[peer]; ++i) {
+          ASSERT_EQ(recv[to[peer] + i], value_of(round, source, rank.rank, i))
+              << "round " << round << ", rank " << rank.rank << ", from " << peer << ", element " << i;
+        }
+        ASSERT_EQ(recv[to[peer] + gets[peer]], kHole) << "round " << round;
+        for (std::size_t i = 0; i < all[peer]; ++i)
+          ASSERT_EQ(of_all[at++], value_of(round, source, 0, i)) << "round " << round;
+      }
+    }
+  });
+}
+
 // Rank 1 never calls: everybody else says so, the root of a broadcast as well.
 TEST_P(PartsGpu, AMissingRankIsNamed) {
   for (const Collective collective : kByParts) {

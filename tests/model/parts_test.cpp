@@ -12,7 +12,8 @@ namespace {
 using algorithm::Parts;
 using algorithm::Share;
 
-enum class Kind { all_gather, broadcast, all_to_all, uneven, reduce, reduce_scatter, all_reduce };
+// unknown: as uneven, and no rank knows what the others give.
+enum class Kind { all_gather, broadcast, all_to_all, uneven, unknown, reduce, reduce_scatter, all_reduce };
 
 struct PartsStep {
   Kind kind;
@@ -52,6 +53,7 @@ struct Moves : Scenario {
         return from == step.root ? step.count : 0;
       case Kind::reduce:
         return to == step.root ? step.count : 0;
+      case Kind::unknown:
       case Kind::uneven:  // the second of two gives nothing to the first, and so on
         return from > to ? 0 : from == to ? 1 : step.count;
       default:
@@ -60,8 +62,8 @@ struct Moves : Scenario {
   }
   // Where in its input.
   static int place_of(const PartsStep& step, int to) {
-    const bool apart =
-        step.kind == Kind::all_to_all || step.kind == Kind::uneven || step.kind == Kind::reduce_scatter;
+    const bool apart = step.kind == Kind::all_to_all || step.kind == Kind::uneven ||
+                       step.kind == Kind::unknown || step.kind == Kind::reduce_scatter;
     return apart ? to * kMost : 0;
   }
   static bool reduces(Kind kind) { return kind == Kind::reduce || kind == Kind::reduce_scatter; }
@@ -70,6 +72,13 @@ struct Moves : Scenario {
     Parts parts;
     parts.most = static_cast<std::uint64_t>(step.count);
     parts.span = span;
+    if (step.kind == Kind::unknown) {
+      parts.most = 0;
+      for (int peer = 0; peer < kRanks; ++peer) {
+        const auto own = static_cast<std::uint64_t>(count_of(step, rank, peer));
+        parts.most = own > parts.most ? own : parts.most;
+      }
+    }
     for (int peer = 0; peer < kRanks; ++peer) {
       parts.send[peer] = {static_cast<std::uint64_t>(place_of(step, peer)),
                           static_cast<std::uint64_t>(count_of(step, rank, peer))};
@@ -132,7 +141,10 @@ struct Moves : Scenario {
                                                                                     none);
     }
     const Buffer in(input[rank][index], kMaxCount), out(output[rank][index], kMaxCount);
-    if (step.protocol == Protocol::ll) {
+    if (step.kind == Kind::unknown) {
+      const Parts parts = parts_of(step, rank, session.view().slots() - 1);
+      algorithm::move_parts<typename C::Lines, kRanks, C::kAgrees>(session, share, parts, in, out, none);
+    } else if (step.protocol == Protocol::ll) {
       const Parts parts = parts_of(step, rank, session.view().slots());
       if (reduces(step.kind)) {
         algorithm::reduce_parts<typename C::Lines, kRanks>(session, share, parts, in, out, none, math);
@@ -183,8 +195,19 @@ constexpr auto kSimple = Protocol::simple;
 
 struct Base : Case<> {
   static constexpr int kSlots = 1, kPackets = 1, kCells = 1;
+  static constexpr bool kAgrees = true;
   using Lines = algorithm::LlUnits;
   static void fence_between_sessions() { Space::fence_system(); }
+};
+struct Unknown : Base {
+  static constexpr int kSlots = 2;
+  static constexpr PartsStep kStepList[] = {
+      {Kind::unknown, kLl, 6}, {Kind::unknown, kLl, 1}, {Kind::unknown, kLl, 4}};
+};
+struct UnknownLanes : Base {
+  static constexpr int kLanes = 2, kSlots = 3;
+  static constexpr PartsStep kStepList[] = {
+      {Kind::unknown, kLl, 8}, {Kind::broadcast, kLl, 4}, {Kind::unknown, kLl, 3}};
 };
 struct OneBroadcast : Base {
   static constexpr PartsStep kStepList[] = {{Kind::broadcast, kLl, 2}};
@@ -252,6 +275,7 @@ struct LockstepLanes : Lanes {
 struct AcrossTheWrap : Case<5> {
   static constexpr int kSlots = 1;
   using Lines = algorithm::LlUnits;
+  static constexpr bool kAgrees = true;
   static constexpr std::uint32_t kInitialEpoch = 3;
   static constexpr PartsStep kStepList[] = {
       {Kind::broadcast, kLl, 2}, {Kind::broadcast, kLl, 6}, {Kind::reduce, kLl, 4}};
@@ -274,6 +298,14 @@ TEST(Parts, Lanes) { expect_holds_at_random<Moves<Lanes>>(5'000, 50'000); }
 TEST(Parts, LockstepLanes) { expect_holds_at_random<Moves<LockstepLanes>>(5'000, 50'000); }
 TEST(Parts, AcrossTheWrap) { expect_holds_at_random<Moves<AcrossTheWrap>>(5'000, 50'000); }
 
+TEST(Parts, UnknownSizes) { expect_holds_at_random<Moves<Unknown>>(10'000, 100'000); }
+TEST(Parts, UnknownSizesLanes) { expect_holds_at_random<Moves<UnknownLanes>>(5'000, 50'000); }
+
+// Each rank goes as many rounds as its own parts have.
+template <class B>
+struct OwnRounds : B {
+  static constexpr bool kAgrees = false;
+};
 // Who has nothing for a rank sends it nothing, and nobody waits for it.
 template <class B>
 struct WithoutCredits : B {
@@ -303,6 +335,9 @@ TEST(PartsMutant, NoCreditOfAReduceIsFound) {
 }
 TEST(PartsMutant, CreditBeforeReadIsFound) {
   expect_found<Moves<CreditBeforeRead<Lanes>>>(rl::test_result_livelock, 10'000);
+}
+TEST(PartsMutant, RoundsThatAreNotAgreedOnAreFound) {
+  expect_found<Moves<OwnRounds<Unknown>>>(rl::test_result_user_assert_failed, 10'000);
 }
 TEST(PartsMutant, OneBankIsFound) {
   expect_found<Moves<Seen<Broadcasts, OneBank>>>(rl::test_result_livelock, 10'000);

@@ -24,6 +24,7 @@ struct PartsShape {
   std::uint32_t threads;  // of one that run; a multiple of 32, at most kMaxThreads
   bool delayed = false;   // with test delays: moves only
   bool traced = false;    // writes times: moves only; else as without
+  bool agrees = false;    // moves by LL: Parts::most is this rank's own. Without delays and times
 };
 
 // Enqueues one kernel with programmatic dependent launch; nothing is allocated, nothing else is called.

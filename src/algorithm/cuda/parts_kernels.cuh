@@ -12,7 +12,7 @@ namespace nearlight::algorithm::cuda {
 
 using PartsKernel = void (*)(const PartsArgs);
 
-template <int kMax, Protocol protocol_kind, Variant variant>
+template <int kMax, Protocol protocol_kind, Variant variant, bool kAgrees = false>
 __global__ void __launch_bounds__(kMaxThreads, 1) parts_moved(const __grid_constant__ PartsArgs args) {
   const AllReduceArgs& all = args.all;
   const std::uint32_t cta = exec::cta_index();
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) parts_moved(const __grid_const
   protocol::Session session(region, coop, state, control_of(all), all.first_region + cta, all.collective);
   const auto hooks = hooks_of<variant>(all, cta, session.epoch());
   if constexpr (protocol_kind == Protocol::ll) {
-    move_parts<LlUnits, kMax>(session, share, args.parts, input, output, hooks);
+    move_parts<LlUnits, kMax, kAgrees>(session, share, args.parts, input, output, hooks);
   } else {
     move_parts_simple<kSimpleUnroll<2>>(session, share, args.parts, input, output, hooks);
   }

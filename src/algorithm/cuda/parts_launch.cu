@@ -13,6 +13,11 @@ PartsKernel pick_moved(Protocol protocol, int nranks) {
 }
 
 PartsKernel pick(const PartsShape& shape, int nranks) {
+  if (shape.agrees) {
+    if (shape.reduces || shape.delayed || shape.protocol != Protocol::ll) return nullptr;
+    return nranks <= 2 ? parts_moved<2, Protocol::ll, Variant::once, true>
+                       : parts_moved<8, Protocol::ll, Variant::once, true>;
+  }
   if (!shape.reduces) {
     return shape.delayed  ? pick_moved<Variant::delayed>(shape.protocol, nranks)
            : shape.traced ? pick_moved<Variant::traced>(shape.protocol, nranks)
@@ -32,8 +37,11 @@ Status load_parts(bool delayed, bool traced) {
     for (const Protocol protocol : kProtocols) {
       for (const bool reduces : {false, true}) {
         for (const DataType type : kDataTypes) {
-          const PartsShape shape{reduces, type, protocol, 1, 32, delayed, traced};
-          if (const PartsKernel kernel = pick(shape, nranks); kernel != nullptr) NL_TRY(load_kernel(kernel));
+          for (const bool agrees : {false, true}) {
+            const PartsShape shape{reduces, type, protocol, 1, 32, delayed, traced, agrees};
+            if (const PartsKernel kernel = pick(shape, nranks); kernel != nullptr)
+              NL_TRY(load_kernel(kernel));
+          }
           if (!reduces) break;
         }
       }

@@ -13,7 +13,10 @@ void move_in(SessionT& session, const PartsCall& call, const Hooks& hooks) {
   using Bytes = ByteBuffer<exec::HostSpace>;
   // Each part has its own length.
   const Bytes input(const_cast<void*>(call.all.send), 0), output(call.all.recv, 0);
-  if (call.all.protocol == Protocol::ll) {
+  if (call.agrees) {
+    algorithm::move_parts<LlUnits, protocol::kMaxRanks, true>(session, Share{0, 1}, call.parts, input, output,
+                                                              hooks);
+  } else if (call.all.protocol == Protocol::ll) {
     algorithm::move_parts<LlUnits, protocol::kMaxRanks>(session, Share{0, 1}, call.parts, input, output,
                                                         hooks);
   } else {

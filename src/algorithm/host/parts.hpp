@@ -12,6 +12,7 @@ namespace nearlight::algorithm::host {
 struct PartsCall {
   AllReduceCall all;
   Parts parts;
+  bool agrees = false;  // moves by LL: Parts::most is this rank's own
 };
 
 // A failure is in the control's record.
