@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/exchange.hpp"
+#include "dropin/async_status.hpp"
 #include "dropin/companion.hpp"
 #include "dropin/real_nccl.hpp"
 #include "dropin/stream_chain.hpp"
@@ -63,7 +64,7 @@ class Attachment final : public Companion {
     return chain_.join(streams);
   }
 
-  Status status() const override { return communicator_->status(); }
+  Status status() const override { return status_to_tell(communicator_->fault()); }
   void abort() override { communicator_->abort(); }
 
   Status drain(Deadline deadline) override {

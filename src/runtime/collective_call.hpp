@@ -36,7 +36,8 @@ struct CollectiveCall {
 // which alone knows no other rank's, 0.
 CollectiveCall complete(CollectiveCall call, int nranks);
 
-// Bytes of this rank's input and output; 0 where it has none (and the pointer is not looked at).
+// Bytes of this rank's input and output; 0 where it has none (and the pointer is not looked at), and where
+// arrays of counts are missing.
 struct CallBytes {
   std::size_t send = 0, recv = 0;
 };

@@ -3,6 +3,7 @@
 #include <nearlight/nearlight.hpp>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -232,6 +233,20 @@ TEST(Collectives, UnevenArgumentsThatCannotBe) {
         << nearlightGetLastError();
     EXPECT_EQ(out[2], 1.0f);
   });
+}
+
+// Calls that may be made again look at their buffers before their arguments are checked.
+TEST(Collectives, MissingCountsAreToldWhereCallsAreMadeAgain) {
+  ::setenv("NEARLIGHT_RETRIES", "1", 1);
+  const HostGroup group(2);
+  ::unsetenv("NEARLIGHT_RETRIES");
+  float send[4] = {}, recv[4] = {};
+  const std::size_t two[] = {2, 2}, places[] = {0, 2};
+  const auto type = nearlightFloat32;
+  expect_error(nearlightAllGatherV(send, recv, nullptr, nullptr, type, group[0], nullptr),
+               nearlightInvalidArgument, {"recv_counts is null"});
+  expect_error(nearlightAllToAllV(send, nullptr, places, recv, two, places, type, group[0], nullptr),
+               nearlightInvalidArgument, {"send_counts is null"});
 }
 
 TEST(Collectives, OfOneRankAreCopies) {

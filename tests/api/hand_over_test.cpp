@@ -10,6 +10,7 @@
 #include "route/table_file.hpp"
 #include "tests/api/allocations.hpp"
 #include "tests/api/fake_group.hpp"
+#include "tests/support/table_file.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -341,16 +342,10 @@ TEST_F(HandOver, ForcedByTheVariableAndSetUpAtCreation) {
 }
 
 TEST_F(HandOver, ByTheTableAndSetUpAtCreation) {
-  std::string path = testing::TempDir() + "nearlight_table_XXXXXX";
-  const int file = ::mkstemp(path.data());
   route::Table table = route::kH200Table;
   table.nccl_first_bytes = 512 * 1024;
-  const std::string text = route::table_text(table, {true, "", 2}, "a test");
-  ASSERT_EQ(::write(file, text.data(), text.size()), static_cast<::ssize_t>(text.size()));
-  ::close(file);
-  ::setenv("NEARLIGHT_ROUTE_TABLE", path.c_str(), 1);
+  const TableInForce in_force(route::table_text(table, {true, "", 2}, "a test"));
   make_well();
-  ::unlink(path.c_str());
   EXPECT_EQ(asked_.prepared, 2);
   EXPECT_EQ(asked_.prepared_from, 512u * 1024);
   ASSERT_TRUE(call(kFloats, {}).ok());

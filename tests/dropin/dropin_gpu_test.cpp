@@ -81,6 +81,7 @@ TEST(DropInTwoGpus, GroupsWithEveryFunctionTaken) {
 TEST(DropInTwoGpus, GroupsWithEveryFunctionTakenInTwoProcesses) {
   run_program_of_nccl("groups", true, {"NEARLIGHT_DROPIN_TAKES=all"});
 }
+TEST(DropInTwoGpus, ARankThatIsDoneFirst) { run_program_of_nccl("left", true); }
 // All by NCCL: the test's own check of the program, and of the switch.
 TEST(DropInTwoGpus, SwitchedOff) { run_program_of_nccl("groups", false, {"NEARLIGHT_DROPIN=0"}, false); }
 // Two-shot and one-shot need neither multicast nor NVLink SHARP.

@@ -15,6 +15,7 @@
 #include "runtime/create.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/support/gpu_support.hpp"
+#include "tests/support/table_file.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -34,34 +35,19 @@ CallOptions by_nccl() {
   return options;
 }
 
-// A table with that number is in force for the communicators that are made while this lives.
-class HandsOver {
- public:
-  HandsOver() {
-    cudaDeviceProp properties{};
-    EXPECT_CUDA(cudaGetDeviceProperties(&properties, 0));
-    const route::Target target{true, properties.name, 2};
-    route::Table table = route::shipped_table(target);
-    table.nccl_first_bytes = kFirstBytes;
-    const std::string text = route::table_text(table, target, "a test");
-    const int file = ::mkstemp(path_.data());
-    EXPECT_EQ(::write(file, text.data(), text.size()), static_cast<::ssize_t>(text.size()));
-    ::close(file);
-    ::setenv("NEARLIGHT_ROUTE_TABLE", path_.c_str(), 1);
-  }
-  HandsOver(const HandsOver&) = delete;
-  ~HandsOver() {
-    ::unsetenv("NEARLIGHT_ROUTE_TABLE");
-    ::unlink(path_.c_str());
-  }
-
- private:
-  std::string path_ = testing::TempDir() + "nearlight_table_XXXXXX";
-};
+// The shipped table with that number.
+std::string table_that_hands_over() {
+  cudaDeviceProp properties{};
+  EXPECT_CUDA(cudaGetDeviceProperties(&properties, 0));
+  const route::Target target{true, properties.name, 2};
+  route::Table table = route::shipped_table(target);
+  table.nccl_first_bytes = kFirstBytes;
+  return route::table_text(table, target, "a test");
+}
 
 // A group that hands over by its table.
 std::unique_ptr<Group> group_that_hands_over() {
-  const HandsOver in_force;
+  const TableInForce in_force(table_that_hands_over());
   return std::make_unique<Group>(kTwo, test_options(), kBufferBytes);
 }
 

@@ -10,6 +10,7 @@
 #include "tests/gpu/ranks.hpp"
 #include "tests/gpu/setups.hpp"
 #include "tests/support/gpu_support.hpp"
+#include "tests/support/table_file.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -26,25 +27,6 @@ std::string gpu_name() {
   EXPECT_CUDA(cudaGetDeviceProperties(&properties, 0));
   return properties.name;
 }
-
-// A file that is gone with this object, which is in force meanwhile.
-class TableInForce {
- public:
-  explicit TableInForce(const std::string& text) {
-    const int file = ::mkstemp(path_.data());
-    EXPECT_EQ(::write(file, text.data(), text.size()), static_cast<::ssize_t>(text.size()));
-    ::close(file);
-    ::setenv(kTable, path_.c_str(), 1);
-  }
-  TableInForce(const TableInForce&) = delete;
-  ~TableInForce() {
-    ::unsetenv(kTable);
-    ::unlink(path_.c_str());
-  }
-
- private:
-  std::string path_ = testing::TempDir() + "nearlight_table_XXXXXX";
-};
 
 // Some messages of the default route, checked.
 void expect_right(Group& group) {

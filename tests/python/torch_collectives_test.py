@@ -82,9 +82,14 @@ def left(rank, nranks):
     if rank == 1:
         same(reduced, sum(total))
     assert nl.statistics().taken == 0 and sum(nl.statistics().left.values()) == 5, nl.statistics()
+    for name in ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"):
+        told = [nl.explain(torch.ones(size), collective=name).taken for size in (8, 40 * nranks)]
+        assert told == [True, False], (name, told)
+    expect(nearlight.InvalidArgument, "collective is 'gather'; it takes all_reduce", lambda: nl.explain(mine, collective="gather"))
     # A rank's part counts as many times as there are ranks.
     nl.all_gather(torch.ones(8))
-    assert nl.statistics().taken == 1, nl.statistics()
+    nl.all_gather(torch.ones(9))
+    assert nl.statistics().taken == 1 and sum(nl.statistics().left.values()) == 6, nl.statistics()
 
 
 def derivatives(rank, nranks):

@@ -151,6 +151,8 @@ def ways(rank, nranks):
         same(y, torch.full((3,), float(nranks)), "inference mode")
         same(nl.all_reduce_(nl.all_reduce(y)), torch.full((3,), float(nranks) ** 3), "inference mode")
         torch.ops.nearlight.all_reduce_(y)
+    same(nl.all_reduce_(y.clone()), nl.all_reduce(y), "out of inference mode")
+    dist.all_reduce(y)
     taken = nl.statistics().taken
     with FakeTensorMode():
         fake = torch.empty(5, 2)

@@ -60,12 +60,14 @@ def taken(rank, nranks, folder):
     # Left to vLLM.
     same(communicator.all_reduce(torch.ones(3, dtype=torch.complex64)), torch.full((3,), nranks, dtype=torch.complex64))
     assert (group.taken, communicator.calls, dict(group.left)) == (7, 1, {"nearlight has no type torch.complex64": 1})
-    # A router that takes another path at run time, in one compiled graph.
+    # Limits that change: what was decided by the old ones is forgotten.
+    same(communicator.all_reduce(torch.ones(2048, 16)), torch.full((2048, 16), float(nranks)))
+    assert (group.taken, communicator.calls) == (8, 1)
     group.limits = group.limits._replace(max_bytes=1024)
     group.forget_decisions()
     for rows in (8, 2048):
         same(communicator.all_reduce(torch.ones(rows, 16)), torch.full((rows, 16), float(nranks)))
-    assert (group.taken, communicator.calls) == (8, 2)
+    assert (group.taken, communicator.calls) == (9, 2)
     if rank == 0:
         assert re.fullmatch(r"INFO nearlight takes the all-reduces of tp:0: %d ranks, .+" % nranks, "\n".join(log.lines)), log.lines
     else:

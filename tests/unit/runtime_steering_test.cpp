@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include "runtime/checks.hpp"
 #include "runtime/create.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/table_file.hpp"
 
 namespace nearlight::runtime {
 namespace {
@@ -325,22 +325,7 @@ TEST(Steering, DebugSaysARouteOnceForEachKindOfCall) {
                           HasSubstr("sentinel, 1 x 1: the caller asked"), Not(HasSubstr("of 3 float"))));
 }
 
-// A file that is gone with this object.
-class TableFile {
- public:
-  explicit TableFile(const std::string& text) {
-    const int file = ::mkstemp(path_.data());
-    EXPECT_GE(file, 0);
-    EXPECT_EQ(::write(file, text.data(), text.size()), static_cast<::ssize_t>(text.size()));
-    ::close(file);
-  }
-  TableFile(const TableFile&) = delete;
-  ~TableFile() { ::unlink(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = testing::TempDir() + "nearlight_table_XXXXXX";
-};
+using test::TableFile;
 
 std::string host_table(int nranks, std::size_t ll_limit_bytes) {
   route::Table table = route::kCpuTable;

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from ..communicator import Config
 from ..errors import InvalidArgument, InvalidUsage
+from ..types import Collective
 from . import _collectives, _groups, _make, _ops, _replace
 from ._groups import Explanation, Limits
 
@@ -122,14 +123,22 @@ def reduce_(tensor: torch.Tensor, root: int, op: str = "sum", group: Any = None)
     return tensor
 
 
-def explain(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> Explanation:
-    """Whether nearlight takes an all_reduce of such a tensor, what it then runs, and why. Not collective."""
+def explain(tensor: torch.Tensor, op: str = "sum", group: Any = None, collective: str = "all_reduce") -> Explanation:
+    """Whether nearlight takes a call with such a tensor, what it then runs, and why. Not collective.
+
+    collective: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or reduce; `op` counts where there is one.
+    Raises InvalidArgument for another one.
+    """
+    if collective not in Collective.__members__:
+        raise InvalidArgument(f"collective is {collective!r}; it takes {', '.join(Collective.__members__)}")
     found = _groups.find(_groups.name_of(group))
     if found is None:
         return Explanation(False, "nearlight is not enabled for this group")
     if tensor.layout != torch.strided:
         return Explanation(False, f"the tensor's layout is {tensor.layout}")
-    return found.explain(tensor.dtype, tensor.numel(), op, tensor.device.type)
+    # The C API counts by the part of one rank, which for these two is that of the result.
+    parts = found.comm.nranks if collective in ("reduce_scatter", "all_to_all") else 1
+    return found.explain(tensor.dtype, tensor.numel() // parts, op, tensor.device.type, Collective[collective])
 
 
 def set_path(path: str | None, group: Any = None) -> None:

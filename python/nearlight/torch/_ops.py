@@ -36,7 +36,7 @@ def _check_target(name: str, tensor: torch.Tensor) -> None:
 
 def _written(tensor: torch.Tensor) -> None:
     """As every operator that writes: what autograd had saved of it is known to be gone."""
-    if not tensor.is_inference():
+    if not tensor.is_inference():  # which have no version, and with older PyTorch refuse one
         torch.autograd.graph.increment_version(tensor)
 
 
