@@ -18,7 +18,7 @@ struct Plus {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
 
-template <class Protocol, bool kChecks>
+template <class Protocol, bool kChecks, int kMax = 8, bool kWholeWarps = false>
 __global__ void __launch_bounds__(256)
     all_reduce(Memory memory, const float* in, float* out, std::uint32_t count, std::uint32_t rounds,
                std::uint64_t* ns) {
