@@ -62,9 +62,8 @@ inline constexpr Text kDebug{"NEARLIGHT_DEBUG", "route", "nothing",
 inline constexpr Switch kDeterministic{
     "NEARLIGHT_DETERMINISTIC", true,
     "Whether results must be the same from run to run, for communicators whose configuration does not say. "
-    "0: sums and averages may be added in the order of arrival by CPU ranks that ask for two_shot_atomic; "
-    "all "
-    "ranks still have the same bits. The same on all ranks."};
+    "0: sums and averages may be added in the order of arrival, by who asks for two_shot_atomic and by three "
+    "or more GPUs with NVLink; all ranks still have the same bits. The same on all ranks."};
 inline constexpr Switch kDropIn{
     "NEARLIGHT_DROPIN", true,
     "Whether the drop-in for NCCL takes any calls; 0: it passes all of them on. The same on all ranks."};

@@ -2,11 +2,14 @@
 
 #include <signal.h>
 #include <unistd.h>
+#include <nearlight/device_host.hpp>
+#include <nearlight/device_memory.hpp>
 #include <nearlight/nearlight.hpp>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,6 +48,21 @@ bool reduce(Communicator& comm, std::size_t count) {
   return value == expected;
 }
 
+// On channels, whose memory the processes share as they share the collectives'.
+bool exchange_messages(const Communicator& comm) {
+  const device::Channels channels(comm, {.slots = 2});
+  device::host::Channel<device::LL, device::host::Thread, true> ch(channels.memory());
+  const int n = ch.nranks();
+  for (int epoch = 0; epoch < 200; ++epoch) {
+    int total = 0;
+    const int own = epoch * 100 + ch.rank();
+    if (!ch.bcast(1, own) || !ch.recv_reduce(1, own, std::plus<int>{}, total)) return false;
+    if (total != n * epoch * 100 + n * (n - 1) / 2) return false;
+    if (!ch.advance_epoch()) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 int rank_main(int argc, char** argv) {
@@ -60,6 +78,10 @@ int rank_main(int argc, char** argv) {
     std::printf("rank %d of %d\n", comm.rank(), comm.nranks());
     for (const std::size_t count : {1u, 1000u, 70'001u}) {
       if (!reduce(comm, count)) return 4;
+    }
+    if (!exchange_messages(comm)) {
+      std::printf("messages: %s\n", comm.status().text.c_str());
+      return 4;
     }
     std::printf("all right\n");
     // All stop after the same call: who leaves early makes the others' calls fail.

@@ -113,5 +113,5 @@ TEST(LazyLoadingGpuTwoGpus, FirstLaunchesWhileACollectiveWaits) { launch_all_whi
 
 int main(int argc, char** argv) {
   setenv("CUDA_MODULE_LOADING", "LAZY", 1);
-  return nearlight::test::gpu_test_main(argc, argv, "LAZY");
+  return nearlight::test::gpu_test_main(argc, argv, std::chrono::seconds(60), "LAZY");
 }

@@ -432,5 +432,5 @@ TEST(ProcessesTwoGpus, ADeadRankIsNoticed) { expect_death_is_noticed({0, 1}); }
 int main(int argc, char** argv) {
   if (argc > 2 && std::string(argv[1]) == "--trial") return nearlight::test::trial_main(argc, argv);
   if (argc > 1 && std::string(argv[1]) == "--rank") return nearlight::test::rank_main(argc, argv);
-  return nearlight::test::gpu_test_main(argc, argv);
+  return nearlight::test::gpu_test_main(argc, argv, std::chrono::seconds(118));  // many trials a test
 }

@@ -99,7 +99,7 @@ TEST(StormGpu, TheCommandLineIsReadBack) {
 
 int storm_gpu_main(int argc, char** argv) {
   is_by_hand = argc > 1 && std::strncmp(argv[1], "--gtest", 7) != 0 && std::strncmp(argv[1], "--", 2) == 0;
-  if (!is_by_hand) return gpu_test_main(argc, argv);
+  if (!is_by_hand) return gpu_test_main(argc, argv, std::chrono::seconds(148));
   std::string error;
   if (!read_command_line(argc, argv, by_hand, error)) {
     std::fprintf(stderr, "%s; it takes %s\n", error.c_str(), command_line_of({}).c_str());
@@ -107,7 +107,7 @@ int storm_gpu_main(int argc, char** argv) {
   }
   char filter[] = "--gtest_filter=StormGpu.ByHand";
   char* words[] = {argv[0], filter, nullptr};
-  return gpu_test_main(2, words);
+  return gpu_test_main(2, words, std::chrono::seconds(0));  // it ends by itself
 }
 
 }  // namespace nearlight::test

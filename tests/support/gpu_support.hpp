@@ -65,8 +65,10 @@ inline std::chrono::milliseconds patient(std::chrono::milliseconds limit) {
   } while (false)
 
 // A test that needs two GPUs has TwoGpus in its name. Those that need more GPUs than promised are not run,
-// and said not to be. `module_loading`: CUDA_MODULE_LOADING unless the caller has set it.
-inline int gpu_test_main(int argc, char** argv, const char* module_loading = "EAGER") {
+// and said not to be. `limit`: of one test (StuckWatch), where nothing runs under a tool; 0: none.
+// `module_loading`: CUDA_MODULE_LOADING unless the caller has set it.
+inline int gpu_test_main(int argc, char** argv, std::chrono::seconds limit = std::chrono::seconds(60),
+                         const char* module_loading = "EAGER") {
   // Before the first CUDA call: each rank of a GPU needs a queue of its own, and with lazy loading the first
   // launch of one of our kernels would wait for the library's that spin.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
@@ -83,8 +85,7 @@ inline int gpu_test_main(int argc, char** argv, const char* module_loading = "EA
     }
     std::fflush(stdout);
   }
-  // The longest takes half of it.
-  tell_where_tests_are_stuck(patient(std::chrono::seconds(60)));
+  if (limit.count() > 0) tell_where_tests_are_stuck(patient(limit));
   return RUN_ALL_TESTS();
 }
 
