@@ -93,4 +93,11 @@ bool serve_host_turn(HostTurn<typename S::Word>& turn, std::uint32_t& served, Ru
   return true;
 }
 
+// The host's, for a reset, with the device idle and `stopped` set: what has been asked for by now is not
+// served any more. It stands between the end of what the reset ends and the first thing that works again.
+template <exec::ExecSpace S>
+void forget_host_turns(HostTurn<typename S::Word>& turn, std::uint32_t& served) {
+  served = S::template load<exec::Order::relaxed, exec::Scope::system>(turn.asked);
+}
+
 }  // namespace nearlight::algorithm

@@ -1,6 +1,6 @@
 // Named places in the creation of a communicator at which a test may hold a rank up, make it fail or end it.
 // Compiled in, and nothing but a look at a pointer of the thread where no test has set anything. Calls of
-// collectives have none of these: what a test may do there stands in runtime::CallOptions.
+// collectives have but one of these: what a test may do there stands in runtime::CallOptions.
 #pragma once
 
 #include <functional>
@@ -90,7 +90,11 @@ inline constexpr Point kNcclAllocate{"nccl.allocate", "memory for a window", Cre
 inline constexpr Point kNcclRegister{"nccl.register", "registering the window", Creation::nccl};
 inline constexpr Point kNcclZero{"nccl.zero", "zeroing it", Creation::nccl};
 
-// Every point there is, in the order above.
+// Where the first call that the CPU makes starts its thread; no creation comes by it, and all() has it not.
+inline constexpr Point kStagedThread{"staged.thread", "starting the thread that makes the CPU's calls",
+                                     Creation::cuda};
+
+// Every point of a creation, in the order above.
 std::span<const Point* const> all();
 
 // Called with each point that the calling thread comes to. What it returns is what became of the step: ok

@@ -74,11 +74,11 @@ const char* reason_of(const Facts& facts, Protocol protocol) {
   return because<"GPU, large: full payload, one release flag a chunk (limits are all_reduce's)">(table);
 }
 
-// null: NCCL can have it. What is moved is bytes to it.
-const char* kept(const Facts& facts, bool reduces) {
+// null: NCCL can have it. What is moved is bytes to it. `any_ctas`: though it takes as many as it likes.
+const char* kept(const Facts& facts, bool reduces, bool any_ctas) {
   const char* const why = reduces ? kept_from_nccl(facts.nccl, facts.type, facts.op, bytes_of(facts))
                                   : kept_from_nccl(facts.nccl, DataType::f64, ReduceOp::sum, 0);
-  if (why != nullptr || facts.max_ctas == 0) return why;
+  if (why != nullptr || facts.max_ctas == 0 || any_ctas) return why;
   return "not handed to NCCL: it takes as many CTAs as it likes, and max_ctas is set";
 }
 
@@ -115,7 +115,7 @@ Route parts(const Facts& facts, bool reduces) {
   if (facts.forced.algorithm == Algorithm::staged || (facts.forced.fallback && facts.nccl.version == 0)) {
     why = "stays with nearlight's own kernels: the CPU makes all_reduce and barrier alone";
   } else if (is_forced || is_past_nccls_first(facts)) {
-    why = kept(facts, reduces);
+    why = kept(facts, reduces, facts.forced.fallback);
     if (why == nullptr) {
       return by_nccl(is_forced ? "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this algorithm"
                                : because<"GPU, beyond what nearlight wins: handed to the attached NCCL">(
@@ -126,6 +126,13 @@ Route parts(const Facts& facts, bool reduces) {
   Route route = own.ok() ? *own : Route();
   if (why != nullptr) route.reason = why;
   return route;
+}
+
+const char* uneven_stay(const Facts& facts) {
+  const bool elsewhere = facts.forced.fallback || facts.forced.algorithm == Algorithm::nccl ||
+                         facts.forced.algorithm == Algorithm::staged;
+  if (!facts.gpu || !elsewhere) return nullptr;
+  return "stays with nearlight's own kernels: neither NCCL nor the CPU makes calls with parts of any size";
 }
 
 Route parts_of_unknown_size(const Facts& facts) {
@@ -148,7 +155,7 @@ Result<Route> forced_parts_by_nccl(const Facts& facts, bool reduces) {
     return failure(Code::invalid_argument,
                    "algorithm: nccl, but no NCCL communicator is attached to this one");
   }
-  if (const char* const why = kept(facts, reduces); why != nullptr)
+  if (const char* const why = kept(facts, reduces, false); why != nullptr)
     return failure(Code::unsupported, "algorithm: nccl: %s", why);
   return by_nccl("the caller asked for this algorithm");
 }

@@ -15,6 +15,8 @@ Result<Route> forced_parts(const Facts& facts, bool reduces, Protocol protocol);
 
 // Parts of which no rank knows the largest: LL on a grid that does not follow from a size.
 Route parts_of_unknown_size(const Facts& facts);
+// Why a call whose parts differ in size stays here where others are sent elsewhere; null: they are not.
+const char* uneven_stay(const Facts& facts);
 // NCCL, asked for by the caller. Errors as forced_nccl().
 Result<Route> forced_parts_by_nccl(const Facts& facts, bool reduces);
 

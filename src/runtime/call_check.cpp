@@ -51,7 +51,16 @@ constexpr Field kFields[] = {
     {"first_slot", number_in_words},
     {"captured into a graph", yes_or_no},
     {"root", number_in_words},
+    {"the count of rank 0", number_in_words},
+    {"the count of rank 1", number_in_words},
+    {"the count of rank 2", number_in_words},
+    {"the count of rank 3", number_in_words},
+    {"the count of rank 4", number_in_words},
+    {"the count of rank 5", number_in_words},
+    {"the count of rank 6", number_in_words},
+    {"the count of rank 7", number_in_words},
 };
+static_assert(protocol::kMaxRanks == 8);
 using Values = std::array<std::uint64_t, std::size(kFields)>;
 
 Values values_of(const Call& call, std::uint64_t number) {
@@ -67,7 +76,15 @@ Values values_of(const Call& call, std::uint64_t number) {
           call.options.threads,
           call.options.first_slot,
           call.captured ? 1u : 0u,
-          static_cast<std::uint64_t>(call.root)};
+          static_cast<std::uint64_t>(call.root),
+          call.counts[0],
+          call.counts[1],
+          call.counts[2],
+          call.counts[3],
+          call.counts[4],
+          call.counts[5],
+          call.counts[6],
+          call.counts[7]};
 }
 
 Status compare(std::uint64_t number, const Values& first, std::size_t first_rank, const Values& other,
@@ -83,6 +100,13 @@ Status compare(std::uint64_t number, const Values& first, std::size_t first_rank
 }
 
 }  // namespace
+
+std::array<std::uint64_t, protocol::kMaxRanks> counts_of(const CollectiveCall& call, int nranks) {
+  std::array<std::uint64_t, protocol::kMaxRanks> counts = {};
+  const bool alike = is_uneven(call.collective) && !agrees_on_most(call.collective);
+  if (alike && call.counts != nullptr) std::copy_n(call.counts, nranks, counts.begin());
+  return counts;
+}
 
 Status check_calls_agree(Exchange& exchange, const Call& call, std::uint64_t number, Deadline deadline) {
   auto all = gather_values(exchange, values_of(call, number), deadline);

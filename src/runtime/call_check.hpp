@@ -1,6 +1,7 @@
 // Check mode: the ranks tell each other what they are about to run, and run it only when all mean the same.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -12,6 +13,7 @@
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "runtime/collective.hpp"
+#include "runtime/collective_call.hpp"
 #include "runtime/communicator.hpp"
 
 namespace nearlight::runtime {
@@ -26,7 +28,11 @@ struct Call {
   CallOptions options = {};
   bool captured = false;  // into a CUDA graph
   int root = 0;
+  // Of calls in which each rank has its own, which all ranks must give alike; else zeros.
+  std::array<std::uint64_t, protocol::kMaxRanks> counts = {};
 };
+// Those of a call by parts.
+std::array<std::uint64_t, protocol::kMaxRanks> counts_of(const CollectiveCall& call, int nranks);
 
 // Collective. `number`: how many calls of this communicator were compared before. A difference is
 // Code::invalid_usage on every rank, and names the first field that differs with both values and the rank;

@@ -63,13 +63,17 @@ Result<route::Route> route_of_parts(const CollectiveCall& call, const route::Fac
     }
     if (!agrees_on_most(call.collective)) {
       if (options.protocol) return route::forced_parts(facts, reduces, *options.protocol);
-      return route::parts(route::without_nccl(facts), reduces);
+      route::Route route = route::parts(route::without_nccl(facts), reduces);
+      if (const char* const why = route::uneven_stay(facts); why != nullptr) route.reason = why;
+      return route;
     }
     if (options.protocol && *options.protocol != route::Protocol::ll) {
       return failure(Code::invalid_argument, "protocol: %s goes by ll alone, not by %s",
                      name_of(call.collective), name_of(*options.protocol));
     }
-    return route::parts_of_unknown_size(facts);
+    route::Route route = route::parts_of_unknown_size(facts);
+    if (const char* const why = route::uneven_stay(facts); why != nullptr) route.reason = why;
+    return route;
   }
   if (facts.nranks > 1 && options.algorithm == route::Algorithm::nccl) {
     if (!options.protocol) return route::forced_parts_by_nccl(facts, reduces);

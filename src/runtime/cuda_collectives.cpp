@@ -86,7 +86,8 @@ Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream s
                           .type = call.type,
                           .op = call.op.op,
                           .options = options,
-                          .root = call.root},
+                          .root = call.root,
+                          .counts = counts_of(call, nranks())},
                          stream, capturing));
   }
   if (route.algorithm == route::Algorithm::nccl) return hand_over(call, stream, capturing);

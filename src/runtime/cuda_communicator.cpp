@@ -399,31 +399,28 @@ Status CudaCommunicator::status() const {
 }
 
 std::optional<Fault> CudaCommunicator::fault() const {
-  std::optional<protocol::FaultRecord> record;
-  // A reset clears what the host sees only as a whole.
-  const StopNote::Reason reason = stop_note_.first([&] {
-    if (control_->has_fault()) record = *control_->record();
-  });
-  if (!record) {
-    if (reason.status.ok()) {
-      auto of_cpu = staged_ != nullptr ? staged_->fault() : std::nullopt;
-      if (of_cpu) health_.fail(of_cpu->status.code(), of_cpu->peer);
-      return of_cpu;
+  std::optional<Fault> fault;
+  // A reset clears what the host sees only as a whole, and the words of health: none are written over those
+  // of a rank that is well again.
+  stop_note_.look([&](const StopNote::Reason& reason) {
+    if (control_->has_fault()) {
+      fault = describe(*control_->record(), reason.status, timeout_);
+      // A wait that was ended because a peer is gone may have been for another one.
+      if (fault->status.code() == Code::remote_error) fault->peer = reason.peer;
+    } else if (!reason.status.ok()) {
+      fault.emplace();
+      fault->status = reason.status;
+      fault->rank = rank_;
+      fault->peer = reason.peer;
+    } else if (staged_ != nullptr) {
+      fault = staged_->fault();
     }
-    Fault fault;
-    fault.status = reason.status;
-    fault.rank = rank_;
-    fault.peer = reason.peer;
-    health_.fail(fault.status.code(), fault.peer);
-    return fault;
-  }
-  Fault fault = describe(*record, reason.status, timeout_);
-  // A wait that was ended because a peer is gone may have been for another one.
-  if (fault.status.code() == Code::remote_error) fault.peer = reason.peer;
-  health_.fail(fault.status.code(), fault.peer);
-  fault.status = with_health(std::move(fault.status), fault.peer, health_);
-  // The service's thread may take its time, this one may not.
-  if (fault.status.code() == Code::timeout && dump_service_ == nullptr) tell_once();
+    if (!fault) return;
+    health_.fail(fault->status.code(), fault->peer);
+    if (control_->has_fault()) fault->status = with_health(std::move(fault->status), fault->peer, health_);
+  });
+  // The service's thread may take its time, this one may not. A staged call's too, whose CPU tells nobody.
+  if (fault && fault->status.code() == Code::timeout && dump_service_ == nullptr) tell_once();
   return fault;
 }
 
@@ -435,9 +432,9 @@ void CudaCommunicator::tell_once() const {
 
 std::string CudaCommunicator::dump() const {
   std::optional<protocol::FaultRecord> record;
-  static_cast<void>(stop_note_.first([&] {
+  stop_note_.look([&](const StopNote::Reason&) {
     if (control_->has_fault()) record = *control_->record();
-  }));
+  });
   const auto fetch = [this](std::span<const Piece> pieces) {
     if (reader_ != nullptr) return reader_->fetch(pieces, std::chrono::seconds(2));
     return failure(

@@ -104,7 +104,10 @@ class CudaCommunicator final : public Communicator {
   Status hand_over(const CollectiveCall& call, cudaStream_t stream, bool capturing);
   // In front of NCCL's call, and with what it said.
   Status before_nccl(cudaStream_t stream) const;
-  Status handed_over(Status outcome, bool capturing);
+  Status handed_over(Status outcome, cudaStream_t stream, bool capturing);
+  // After an eager call that nobody of ours makes: in check mode it has its place, and a failure is
+  // everybody's.
+  Status made_elsewhere(Status outcome, cudaStream_t stream, bool capturing);
   Status give_to_nccl(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                       cudaStream_t stream);
   // By the CPU, likewise.

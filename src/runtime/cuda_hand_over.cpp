@@ -25,13 +25,13 @@ Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t cou
                                    const Reduction& op, cudaStream_t stream, bool capturing) {
   Status outcome = before_nccl(stream);
   if (outcome.ok()) outcome = give_to_nccl(send, recv, count, type, op, stream);
-  return handed_over(std::move(outcome), capturing);
+  return handed_over(std::move(outcome), stream, capturing);
 }
 
 Status CudaCommunicator::hand_over(const CollectiveCall& call, cudaStream_t stream, bool capturing) {
   Status outcome = before_nccl(stream);
   if (outcome.ok()) outcome = fallback_->collective(call, nranks(), stream, Deadline::after(timeout_));
-  return handed_over(std::move(outcome), capturing);
+  return handed_over(std::move(outcome), stream, capturing);
 }
 
 Status CudaCommunicator::before_nccl(cudaStream_t stream) const {
@@ -41,11 +41,18 @@ Status CudaCommunicator::before_nccl(cudaStream_t stream) const {
   return route::starts_before_its_input(nccl_.version) ? algorithm::cuda::launch_full_stop(stream) : Status();
 }
 
-Status CudaCommunicator::handed_over(Status outcome, bool capturing) {
+Status CudaCommunicator::handed_over(Status outcome, cudaStream_t stream, bool capturing) {
   // Of an argument that is wrong nearlight says so itself, and then goes on; this one is past that.
   if (outcome.code() == Code::invalid_argument) outcome = Status(Code::internal_error, outcome.text());
-  // Whatever NCCL did not take the others wait for, inside NCCL; a capture that is spoilt never runs.
-  if (!outcome.ok() && !capturing) stop(outcome, -1);
+  return made_elsewhere(std::move(outcome), stream, capturing);
+}
+
+Status CudaCommunicator::made_elsewhere(Status outcome, cudaStream_t stream, bool capturing) {
+  // A capture has an order of its own, and one that is spoilt never runs.
+  if (capturing) return outcome;
+  if (check_ && outcome.ok()) outcome = stream_order_.after(stream);
+  // Whatever was not enqueued the others wait for, inside NCCL or on their CPUs.
+  if (!outcome.ok()) stop(outcome, -1);
   return outcome;
 }
 
@@ -72,7 +79,9 @@ Status CudaCommunicator::give_to_nccl(const void* send, void* recv, std::size_t 
 }
 
 Status CudaCommunicator::ask_host(const algorithm::HostRequest& request, cudaStream_t stream) {
-  // The host gives up first, since it knows whom it misses.
+  // The host should give up first, since it knows whom it misses. It does where one of its waits is what is
+  // too long. A call has several waits, though, whose sum may pass this limit when each is only almost too
+  // long: then the kernel gives up, and nobody is named.
   constexpr std::uint64_t kGraceNs = 1'000'000'000;
   return algorithm::cuda::launch_host_turn(staged_->turn(), request,
                                            static_cast<std::uint64_t>(timeout_.count()) + kGraceNs, stream);
@@ -80,9 +89,9 @@ Status CudaCommunicator::ask_host(const algorithm::HostRequest& request, cudaStr
 
 Status CudaCommunicator::stage(const void* send, void* recv, std::size_t count, DataType type,
                                const Reduction& op, cudaStream_t stream, bool capturing) {
-  NL_TRY(staged_->start());
   NL_TRY(staged_->status());
   const auto enqueue = [&]() -> Status {
+    NL_TRY(staged_->start());
     const std::size_t element = size_of(type), most = staged_->bytes() / element;
     algorithm::HostRequest request;
     request.collective = static_cast<std::uint32_t>(Collective::all_reduce);
@@ -100,23 +109,19 @@ Status CudaCommunicator::stage(const void* send, void* recv, std::size_t count, 
     }
     return {};
   };
-  Status outcome = enqueue();
-  // The other ranks' CPUs wait for what was not asked for.
-  if (!outcome.ok() && !capturing) stop(outcome, -1);
-  return outcome;
+  return made_elsewhere(enqueue(), stream, capturing);
 }
 
 Status CudaCommunicator::barrier_elsewhere(route::Algorithm algorithm, cudaStream_t stream, bool capturing) {
   if (algorithm == route::Algorithm::nccl)
     return hand_over(control_->buffer(), control_->buffer(), 1, DataType::i32, ReduceOp::max, stream,
                      capturing);
-  NL_TRY(staged_->start());
   NL_TRY(staged_->status());
   algorithm::HostRequest request;
   request.collective = static_cast<std::uint32_t>(Collective::barrier);
-  Status outcome = ask_host(request, stream);
-  if (!outcome.ok() && !capturing) stop(outcome, -1);
-  return outcome;
+  Status outcome = staged_->start();
+  if (outcome.ok()) outcome = ask_host(request, stream);
+  return made_elsewhere(std::move(outcome), stream, capturing);
 }
 
 Status CudaCommunicator::add_staged_path(Deadline deadline) {

@@ -44,7 +44,8 @@ Status HostCommunicator::run_collective(const CollectiveCall& call, Stream strea
                           .op = call.op.op,
                           .path = path_.load(std::memory_order_relaxed),
                           .options = options,
-                          .root = call.root}));
+                          .root = call.root,
+                          .counts = counts_of(call, nranks())}));
   }
   if (call.count == 0 && !agrees_on_most(call.collective)) return {};
   const bool reduces = is_reduction(call.collective);

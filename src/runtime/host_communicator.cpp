@@ -1,5 +1,6 @@
 #include "runtime/host_communicator.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -136,12 +137,21 @@ void HostCommunicator::empty_packets() {
 }
 
 Status HostCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
+  NL_TRY(reset_since(limit, std::nullopt));
+  // The ranks need not have made equally many calls that failed at once.
+  retried_call_ = 0;
+  return {};
+}
+
+Status HostCommunicator::reset_since(std::optional<std::chrono::milliseconds> limit,
+                                     std::optional<std::uint64_t> stops) {
   NL_TRY(check_limit("limit", limit.value_or(options_.create_timeout)));
   const Deadline deadline = Deadline::after(limit.value_or(options_.create_timeout));
   NL_TRY(survivors_.check_all(nranks()));
   // Failed from here on, unless all goes well; later calls must not run into the middle of it.
   const std::uint64_t count =
       stop(failure(Code::aborted, "a reset of rank %d has not been completed", rank()), -1);
+  if (stops && count != *stops + 1) return stop_note_.first().status;
   if (!within_) health_.set(Health::resetting);
   std::uint32_t epoch = 0;
   const ResetSteps steps{
@@ -315,20 +325,29 @@ Status HostCommunicator::run_barrier(Stream stream) {
 }
 
 Status HostCommunicator::run_with_retries(bool can_repeat, const std::function<Status(bool first)>& attempt) {
+  // Read before it is known to be well, so that no stop falls in between.
+  std::uint64_t stops = stop_note_.count();
+  // What could not be healed before, the program alone may reset.
+  if (failed()) return status();
   ++retried_call_;
   for (std::uint32_t number = 0;; ++number) {
     Status outcome = attempt(number == 0);
     const bool done = outcome.ok();
     if (done) outcome = run_barrier(nullptr);
+    // An argument that is wrong: no call has been made, and the other ranks count none.
+    if (!outcome.ok() && !failed()) --retried_call_;
     // A rank that is gone, or an abort, is nothing that a reset could heal; neither is an argument.
     if (outcome.ok() || outcome.code() != Code::timeout || number >= retry_.attempts) return outcome;
     log::warn("rank " + std::to_string(rank()) + " makes call " + std::to_string(retried_call_) + " again (" +
               std::to_string(number + 1) + " of " + std::to_string(retry_.attempts) + "): " + outcome.text());
-    std::this_thread::sleep_for(retry_.wait_before(number));
-    // The others notice within the limits of their waits, one for the data and one for the barrier.
-    const auto limit = std::chrono::ceil<std::chrono::milliseconds>(3 * timeout_) + std::chrono::seconds(1);
+    NL_TRY(pause(retry_.wait_before(number), stops));
+    // The others notice within the limits of their waits, one for the data and one for the barrier, and then
+    // pause; a rank that is in the call after it may be at another attempt than this one.
+    const auto limit = std::chrono::ceil<std::chrono::milliseconds>(3 * timeout_) + std::chrono::seconds(1) +
+                       retry_.wait_before(retry_.attempts);
     const Deadline deadline = Deadline::after(limit);
-    NL_TRY(reset(limit).with_context("making a call again (" + outcome.text() + ")"));
+    NL_TRY(reset_since(limit, stops).with_context("making a call again (" + outcome.text() + ")"));
+    ++stops;  // the reset's own
     const RetryVote mine{retried_call_, done ? 1u : 0u, can_repeat ? 1u : 0u};
     auto votes = gather_values(*exchange_, mine, deadline);
     const Verdict verdict = votes.ok() ? judge(mine, *votes) : Verdict::give_up;
@@ -341,6 +360,15 @@ Status HostCommunicator::run_with_retries(bool can_repeat, const std::function<S
   }
 }
 
+Status HostCommunicator::pause(std::chrono::milliseconds time, std::uint64_t stops) const {
+  constexpr std::chrono::milliseconds kSlice{5};
+  for (const Deadline end = Deadline::after(time); !end.passed();) {
+    if (stop_note_.count() != stops) return stop_note_.first().status;
+    std::this_thread::sleep_for(std::min(kSlice, end.left_or_1_ms()));
+  }
+  return {};
+}
+
 Status HostCommunicator::own_outcome(Collective collective) {
   // Only this operation's own failure counts here: a peer that ended after it sent everything has not spoilt
   // the result.
@@ -348,7 +376,7 @@ Status HostCommunicator::own_outcome(Collective collective) {
   const bool gave_up = exec::HostSpace::load<exec::Order::relaxed, exec::Scope::device>(state_.failed) != 0;
   if (!gave_up) return {};
   Status failed = recorded_failure(collective);
-  if (failed.code() == Code::timeout && !told_.exchange(true)) {
+  if (!within_ && failed.code() == Code::timeout && !told_.exchange(true)) {
     tell_of_timeout(rank(), calls_, [this] { return dump(); });
   }
   return failed;
@@ -357,9 +385,9 @@ Status HostCommunicator::own_outcome(Collective collective) {
 std::string HostCommunicator::dump() const {
   std::optional<protocol::FaultRecord> record;
   // A reset clears it as a whole, and likewise what is fetched.
-  static_cast<void>(stop_note_.first([&] {
+  stop_note_.look([&](const StopNote::Reason&) {
     if (failed()) record = record_;
-  }));
+  });
   const auto fetch = [this](std::span<const Piece> pieces) {
     const std::lock_guard lock(rest_mutex_);
     return fetch_from_host(pieces);
@@ -395,18 +423,16 @@ Status HostCommunicator::status() const {
 
 std::optional<Fault> HostCommunicator::fault() const {
   if (!failed()) return std::nullopt;
-  protocol::FaultRecord record{};
-  bool still = false;  // no reset has come in between
-  const StopNote::Reason reason = stop_note_.first([&] {
-    still = failed();
-    if (still) record = record_;
+  std::optional<Fault> fault;
+  // A reset clears it as a whole, and its words of health: none are written over those of one that is well.
+  stop_note_.look([&](const StopNote::Reason& reason) {
+    if (!failed()) return;  // a reset has come in between
+    fault = describe(record_, reason.status, timeout_);
+    // A wait that was ended because a peer is gone may have been for another one.
+    if (fault->status.code() == Code::remote_error) fault->peer = reason.peer;
+    if (!within_) health_.fail(fault->status.code(), fault->peer);
+    fault->status = with_health(std::move(fault->status), fault->peer, health_);
   });
-  if (!still) return std::nullopt;
-  Fault fault = describe(record, reason.status, timeout_);
-  // A wait that was ended because a peer is gone may have been for another one.
-  if (fault.status.code() == Code::remote_error) fault.peer = reason.peer;
-  if (!within_) health_.fail(fault.status.code(), fault.peer);
-  fault.status = with_health(std::move(fault.status), fault.peer, health_);
   return fault;
 }
 

@@ -32,7 +32,8 @@ class HostCommunicator final : public Communicator {
   static Result<std::unique_ptr<Communicator>> create(Exchange& exchange, std::shared_ptr<Exchange> owned,
                                                       const Options& options);
   // Of ranks that have a communicator already, which watches over this one too: it reads no variables, and
-  // has no thread, trace or dump of its own. Sizes, epoch and offset are as in `options`.
+  // has no thread, trace or dump of its own and tells of no time-out. Sizes, epoch and offset are as in
+  // `options`.
   static Result<std::unique_ptr<HostCommunicator>> create_within(Exchange& exchange, const Options& options,
                                                                  std::chrono::nanoseconds timeout,
                                                                  Deadline deadline);
@@ -75,6 +76,10 @@ class HostCommunicator final : public Communicator {
   Status run_all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                         Stream stream, const CallOptions& options);
   Status run_barrier(Stream stream);
+  // reset(); with `stops` only where nobody has stopped it since stop_note_ had counted so many.
+  Status reset_since(std::optional<std::chrono::milliseconds> limit, std::optional<std::uint64_t> stops);
+  // Lets `time` pass, unless somebody stops it, as above: then the reason.
+  Status pause(std::chrono::milliseconds time, std::uint64_t stops) const;
   // Makes a call with the retries there are. `attempt(first)`: the data of one attempt; after it comes a
   // barrier.
   Status run_with_retries(bool can_repeat, const std::function<Status(bool first)>& attempt);
@@ -106,7 +111,7 @@ class HostCommunicator final : public Communicator {
   Survivors survivors_;
   bool check_ = false;
   RetryPolicy retry_;
-  std::uint64_t retried_call_ = 0;  // calls with retries
+  std::uint64_t retried_call_ = 0;  // calls with retries since the last reset of the program's
   bool deterministic_ = true;
   route::Table table_;
   std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <nearlight/detail/exec/host_space.hpp>
+#include "base/fault_point.hpp"
 #include "runtime/collective.hpp"
 
 namespace nearlight::runtime {
@@ -41,6 +42,7 @@ StagedPath::~StagedPath() {
 Status StagedPath::start() {
   const std::lock_guard lock(starting_);
   if (thread_.joinable()) return {};
+  NL_TRY(fault_points::pass(fault_points::kStagedThread));
   try {
     thread_ = std::thread([this] { serve(); });
   } catch (const std::system_error& error) {
@@ -114,12 +116,14 @@ Status StagedPath::rest(Deadline deadline) {
     return failure(Code::timeout, "a call that the CPU of rank %d makes has not ended in time",
                    host_->rank());
   }
+  // What was asked for before is not to be found once the CPU ranks are well again.
+  algorithm::forget_host_turns<exec::HostSpace>(*turn_, served_);
   return host_->reset(deadline.left_or_1_ms());
 }
 
 void StagedPath::clear() {
   const std::lock_guard lock(calling_);
-  served_ = get(turn_->asked);
+  algorithm::forget_host_turns<exec::HostSpace>(*turn_, served_);
   set(turn_->answered, served_);
   set(turn_->gave_up, 0);
   {

@@ -23,10 +23,14 @@ StopNote::Reason StopNote::first_of_all() const {
   return first_of_all_;
 }
 
-StopNote::Reason StopNote::first(const std::function<void()>& read) const {
+void StopNote::look(const std::function<void(const Reason&)>& read) const {
   const std::lock_guard lock(mutex_);
-  read();
-  return first_;
+  read(first_);
+}
+
+std::uint64_t StopNote::count() const {
+  const std::lock_guard lock(mutex_);
+  return count_;
 }
 
 Status StopNote::forget(std::uint64_t count, const std::function<void()>& clear) {

@@ -29,8 +29,10 @@ class StopNote {
   Reason first() const;
   // The first that was `of_all`; ok: none.
   Reason first_of_all() const;
-  // `read` sees what `forget` may clear as a whole.
-  Reason first(const std::function<void()>& read) const;
+  // `read` gets the first reason and sees what `forget` may clear as a whole.
+  void look(const std::function<void(const Reason&)>& read) const;
+  // How often somebody has stopped it by now.
+  std::uint64_t count() const;
   // Forgets the reason and runs `clear`, unless somebody has stopped it since it was stopped for the
   // `count`-th time: then that reason.
   Status forget(std::uint64_t count, const std::function<void()>& clear);

@@ -77,6 +77,20 @@ TEST(CheckMode, FactorsMayDiffer) {
   });
 }
 
+// Counts with the same largest, which alone the route goes by.
+TEST(CheckMode, CountsOfEachRankAreCompared) {
+  const HostGroup group(2, checked());
+  group.run([](int rank, nearlightComm_t comm) {
+    const std::size_t mine[2] = {8, rank == 0 ? 4u : 5u}, right[2] = {8, 4};
+    float send[16] = {}, recv[16] = {};
+    expect_error(nearlightAllGatherV(send, recv, mine, nullptr, nearlightFloat32, comm, nullptr),
+                 nearlightInvalidUsage, {"the count of rank 1 is 4 on rank 0, 5 on rank 1"});
+    EXPECT_EQ(nearlightAllGatherV(send, recv, right, nullptr, nearlightFloat32, comm, nullptr),
+              nearlightSuccess)
+        << nearlightGetLastError();
+  });
+}
+
 // A bad argument on one rank is that rank's error; it can try again while the others wait.
 TEST(CheckMode, OneRankTriesAgain) {
   const HostGroup group(2, checked());

@@ -394,6 +394,37 @@ TEST_F(HandOver, AsAFallbackItTakesEveryCall) {
   EXPECT_EQ(made("launch"), 0);
   EXPECT_EQ(made("launch_barrier"), 0);
 
+  // So do the other collectives, whatever max_ctas says, but for what hand-over.md lists.
+  const auto route_of = [&](Collective collective, DataType type, Reduction op = ReduceOp::sum) {
+    runtime::CollectiveCall parts{collective, send_.get(), recv_.get(), 64, type};
+    parts.op = op;
+    const std::size_t counts[2] = {64, 32};
+    parts.send_counts = parts.counts = counts;
+    const auto route = comm().explain(parts, {});
+    EXPECT_TRUE(route.ok()) << route.status().to_string();
+    return route.ok() ? *route : route::Route();
+  };
+  int by_parts = 0;
+  for (const Collective collective : kCollectives) {
+    if (!goes_by_parts(collective) || is_uneven(collective)) continue;
+    EXPECT_EQ(route_of(collective, DataType::f32).algorithm, Algorithm::nccl) << name_of(collective);
+    ASSERT_TRUE(
+        comm()
+            .collective({collective, send_.get(), recv_.get(), 64, DataType::f32}, stream_.handle(), {})
+            .ok());
+    EXPECT_EQ(asked_.by_parts, ++by_parts);
+  }
+  EXPECT_THAT(route_of(Collective::reduce_scatter, DataType::bf16).reason, HasSubstr("2.28.3"));
+  EXPECT_THAT(
+      route_of(Collective::reduce, DataType::f32, Reduction::premul_sum(DataType::f32, &factor)).reason,
+      HasSubstr("pre-multiplied"));
+  for (const Collective collective :
+       {Collective::all_gather_v, Collective::reduce_scatter_v, Collective::all_to_all_v}) {
+    const route::Route route = route_of(collective, DataType::f32);
+    EXPECT_NE(route.algorithm, Algorithm::nccl);
+    EXPECT_THAT(route.reason, HasSubstr("parts of any size")) << name_of(collective);
+  }
+
   // "nccl" alone says why it keeps a call, and the barrier goes there.
   ASSERT_TRUE(comm().set_path("nccl").ok());
   EXPECT_THAT(comm().explain_all_reduce(1000, DataType::bf16, ReduceOp::sum).reason, HasSubstr("not handed"));
@@ -410,6 +441,23 @@ TEST_F(HandOver, WhatNcclNeverTakesStaysAndIsRefusedOnceTheOwnWayHasFailed) {
   EXPECT_THAT(comm().explain_all_reduce(100, DataType::f8e4m3, ReduceOp::sum).reason, HasSubstr("2.24"));
   ASSERT_TRUE(call(100, {}, DataType::f8e4m3).ok());
   EXPECT_EQ(made("launch"), 1);
+  for (int n = 0; n < 20; ++n) {
+    fake_cuda::fail_call(n);
+    static_cast<void>(call(100, {}, DataType::f8e4m3));
+    const bool found = fake_cuda::failed_call() == "launch";
+    fake_cuda::fail_call(-1);
+    if (found) break;
+  }
+  const Status sick = comm().status();
+  ASSERT_EQ(sick.code(), Code::cuda_error);
+  fake_cuda::reset_calls();
+  EXPECT_EQ(call(100, {}, DataType::f8e4m3).text(), sick.text());
+  const std::size_t counts[2] = {64, 32};
+  runtime::CollectiveCall gather{Collective::all_gather_v, send_.get(), recv_.get(), 64, DataType::f32};
+  gather.counts = counts;
+  EXPECT_EQ(comm().collective(gather, stream_.handle(), {}).text(), sick.text());
+  EXPECT_EQ(made("launch") + made("launch_parts"), 0);
+  EXPECT_TRUE(call(100, {}).ok()) << "what NCCL takes goes on";
 }
 
 // A launch that was refused: nearlight's kernels are out of step for good, NCCL is not.

@@ -8,6 +8,9 @@
 #include <functional>
 #include <thread>
 
+#include <nearlight/detail/exec/host_space.hpp>
+#include "runtime/host_communicator.hpp"
+#include "runtime/staged_path.hpp"
 #include "tests/api/fake_group.hpp"
 
 namespace nearlight::test {
@@ -252,6 +255,90 @@ TEST_F(Staged, ARefusedCopyFailsTheCommunicator) {
   EXPECT_EQ(comm().status().text(), status.text());
   both_set("");
   EXPECT_EQ(call(0, 10).text(), status.text()) << "the other rank's CPU is out of step";
+}
+
+// The others' CPUs wait for what a rank without the thread never asks for: so it has failed, in every way.
+TEST_F(Staged, ARankWithoutTheThreadHasFailed) {
+  for (const bool barrier : {false, true}) {
+    if (barrier) ::setenv("NEARLIGHT_FORCE_PATH", "staged", 1);
+    make();
+    CallOptions options;
+    options.algorithm = Algorithm::staged;
+    Status status;
+    {
+      const fault_points::Planted planted([](const fault_points::Point& point) {
+        return &point == &fault_points::kStagedThread ? fault_points::planted_failure(point) : Status();
+      });
+      status = barrier ? comm().barrier(stream_[0].handle()) : call(0, 10, options);
+    }
+    EXPECT_EQ(status.code(), Code::system_error);
+    EXPECT_EQ(comm().status().text(), status.text());
+    EXPECT_EQ(call(0, 10, options).text(), status.text());
+    both_set("");
+    EXPECT_EQ(call(0, 10).text(), status.text());
+    EXPECT_EQ(made("launch"), 0);
+    both([&](int rank) { EXPECT_TRUE(comm(rank).reset().ok()); });
+    expect_right(10, options);
+  }
+}
+
+// Two staged calls on streams that nothing joins would write over each other's staging buffer: check mode
+// puts them in order, whoever makes them.
+TEST_F(Staged, CheckModeKnowsWhereTheLastCallWas) {
+  pair_ = {};
+  pair_.options.check = true;
+  created_ = create_pair(pair_);
+  for (const Created& one : created_) ASSERT_TRUE(one.ok()) << one.status().to_string();
+  fake_cuda::Stream other[2]{{0, 0}, {1, 0}};
+  for (const char* const path : {"staged", ""}) {
+    both_set(path);
+    fake_cuda::reset_calls();
+    for (int rank = 0; rank < 2; ++rank) stream_[rank].busy = true;
+    both([&](int rank) { EXPECT_TRUE(call(rank, 10).ok()); });
+    EXPECT_EQ(made("cudaStreamWaitEvent"), 0);
+    both([&](int rank) {
+      EXPECT_TRUE(
+          comm(rank)
+              .all_reduce(send(rank), recv(rank), 10, DataType::f32, ReduceOp::sum, other[rank].handle(), {})
+              .ok());
+    });
+    EXPECT_EQ(made("cudaStreamWaitEvent"), 2) << path;
+    // From here on the last call was on a stream that is done.
+  }
+  both_set("staged");
+  for (int rank = 0; rank < 2; ++rank) stream_[rank].busy = true;
+  both([&](int rank) { EXPECT_TRUE(comm(rank).barrier(stream_[rank].handle()).ok()); });
+  fake_cuda::reset_calls();
+  both([&](int rank) { EXPECT_TRUE(comm(rank).barrier(other[rank].handle()).ok()); });
+  EXPECT_EQ(made("cudaStreamWaitEvent"), 2);
+}
+
+// What was asked for before a reset is not served after it, by whichever thread looks when.
+TEST(StagedReset, ForgetsWhatWasAskedBefore) {
+  auto exchange = std::move(bootstrap::make_in_process_group(1)[0]);
+  runtime::Options options;
+  auto created = runtime::HostCommunicator::create_within(*exchange, options, std::chrono::seconds(10),
+                                                          Deadline::after(std::chrono::seconds(10)));
+  ASSERT_TRUE(created.ok()) << created.status().to_string();
+  const Communicator& host = **created;
+  runtime::HostTurnWords turn{};
+  char staging[64] = {};
+  runtime::StagedPath path(std::move(*created), &turn, staging, sizeof staging);
+  algorithm::HostRequest request;
+  request.collective = static_cast<std::uint32_t>(Collective::barrier);
+  // Asked for, and given up, while nobody looks yet.
+  algorithm::take_host_turn<exec::HostSpace>(turn, request, 1'000'000);
+  EXPECT_EQ(path.status().code(), Code::timeout);
+  path.stop();
+  const Status rested = path.rest(Deadline::after(std::chrono::seconds(10)));
+  ASSERT_TRUE(rested.ok()) << rested.to_string();
+  ASSERT_TRUE(path.start().ok());
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(host.counters().of(Collective::barrier), 0u) << "the call of before";
+  path.clear();
+  algorithm::take_host_turn<exec::HostSpace>(turn, request, 10'000'000'000);
+  EXPECT_TRUE(path.status().ok());
+  EXPECT_EQ(host.counters().of(Collective::barrier), 1u);
 }
 
 TEST_F(Staged, LinesThatAreNotWholeAreNoPath) {

@@ -129,6 +129,92 @@ TEST(HostTurnMutant, TakesTheAnswerWithoutAcquire) {
   expect_found<Turns<TakesTheAnswerWithoutAcquire>>(rl::test_result_data_race, 20'000);
 }
 
+// A reset between two turns (runtime/staged_path.cpp): somebody stops the first, which the host may have seen
+// or not; the device's side then rests, which brings in a new time, and lets calls in again. Nothing of the
+// old time may be served in the new one.
+struct ResetTurnCase {
+  static constexpr bool kForgets = true;  // in the first half, before anything works again
+};
+template <class C>
+struct TurnsAroundAReset : Scenario {
+  static constexpr int kThreads = 3;
+  static constexpr unsigned kStepLimit = 3'000;
+  using Space = ModelSpace;
+
+  algorithm::HostTurn<Space::Word> turn;
+  Space::Word has_stopped, over;
+  rl::mutex calling;
+  // Under it.
+  std::uint32_t served = 0;
+  std::uint32_t time = 0;  // the CPU ranks': how often they were reset
+  std::uint32_t answered_in_the_new = 0;
+
+  static std::uint32_t get(const Space::Word& word) {
+    return Space::load<exec::Order::relaxed, exec::Scope::system>(word);
+  }
+  static void set(Space::Word& word, std::uint32_t value) {
+    Space::store<exec::Order::relaxed, exec::Scope::system>(word, value);
+  }
+
+  void before() override { exec::model_counters.restart(); }
+
+  void thread(unsigned index) override {
+    if (index == 0) return device();
+    if (index == 1) return host();
+    set(turn.stopped, 1);
+    set(has_stopped, 1);
+  }
+
+  void ask(std::uint32_t in) {
+    algorithm::HostRequest request;
+    request.op = in;
+    algorithm::take_host_turn<Space>(turn, request, std::numeric_limits<std::uint64_t>::max());
+  }
+
+  void device() {
+    ask(0);
+    while (get(has_stopped) == 0) rl::yield(1, RL_INFO);
+    calling.lock(RL_INFO);
+    if (C::kForgets) algorithm::forget_host_turns<Space>(turn, served);
+    time = 1;
+    calling.unlock(RL_INFO);
+    rl::yield(1, RL_INFO);
+    calling.lock(RL_INFO);
+    algorithm::forget_host_turns<Space>(turn, served);
+    set(turn.answered, served);
+    set(turn.stopped, 0);
+    calling.unlock(RL_INFO);
+    ask(1);
+    set(over, 1);
+  }
+
+  void host() {
+    while (get(over) == 0) {
+      calling.lock(RL_INFO);
+      const bool did = algorithm::serve_host_turn<Space>(turn, served, [this](const auto& request) {
+        RL_ASSERT(request.op == time);
+        answered_in_the_new += time;
+        return true;
+      });
+      calling.unlock(RL_INFO);
+      if (!did) rl::yield(1, RL_INFO);
+    }
+  }
+
+  void after() override { RL_ASSERT(answered_in_the_new == 1); }
+};
+struct ForgetsNothing : ResetTurnCase {
+  static constexpr bool kForgets = false;
+};
+
+TEST(HostTurn, AResetForgetsWhatWasAsked) {
+  expect_holds<TurnsAroundAReset<ResetTurnCase>>(Search::bounded(2));
+  expect_holds_at_random<TurnsAroundAReset<ResetTurnCase>>(20'000, 200'000);
+}
+TEST(HostTurnMutant, AResetThatForgetsNothing) {
+  expect_found<TurnsAroundAReset<ForgetsNothing>>(rl::test_result_user_assert_failed, 20'000);
+}
+
 // A device that gives up leaves what it staged to a host that may still be at it. The copy behind the kernel
 // then brings something undefined, which the scenario does not look at, and nothing is asked any more.
 TEST(HostTurn, ImpatientDevice) { expect_holds_at_random<Turns<ImpatientDevice>>(20'000, 200'000); }

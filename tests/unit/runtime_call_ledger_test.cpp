@@ -71,6 +71,18 @@ TEST(CallLedger, ComparesAllThatSteersACall) {
   other = first;
   other.captured = true;
   expect_told(other, "captured into a graph is no on rank 0, yes");
+  // The largest is compared as `count`, the others by themselves.
+  const std::size_t counts[3] = {4, 9, 2};
+  CollectiveCall gather{Collective::all_gather_v, nullptr, nullptr, 9, DataType::f32};
+  gather.counts = counts;
+  other = first;
+  other.counts = counts_of(gather, 3);
+  EXPECT_EQ(other.counts[1], 9u);
+  EXPECT_EQ(other.counts[3], 0u);
+  expect_told(other, "the count of rank 0 is 0 on rank 0, 4");
+  // Of these each rank has its own.
+  gather.collective = Collective::all_to_all_v;
+  EXPECT_EQ(counts_of(gather, 3), first.counts);
 }
 
 TEST(CallLedger, OfThreadsThatRunApart) {

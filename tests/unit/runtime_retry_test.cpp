@@ -8,6 +8,7 @@
 #include <atomic>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/checks.hpp"
@@ -287,8 +288,68 @@ TEST_P(Retries, InPlaceIsNotAskedForAgain) {
         if (status.code() != Code::timeout) trouble.add("%s", status.to_string().c_str());
         if (comm.status().ok()) trouble.add("it has not failed");
         test::meet(exchange, trouble);
+        // This one's input is there, but it would take the failure for a time-out of its own.
+        if (const Status next = sum(comm, false, {}, trouble); next.code() != Code::timeout)
+          trouble.add("the next call: %s", next.to_string().c_str());
+        // Nor need all ranks make equally many of those.
+        if (comm.rank() == 0 && comm.barrier(nullptr).code() != Code::timeout) trouble.add("the barrier");
+        if (comm.status().ok()) trouble.add("it is well again");
+        test::meet(exchange, trouble);
         if (const Status again = comm.reset(); !again.ok()) trouble.add("%s", again.to_string().c_str());
         if (const Status well = sum(comm, true, {}, trouble); !well.ok())
+          trouble.add("%s", well.to_string().c_str());
+        if (const Status healed = sum(comm, false, options, trouble); !healed.ok())
+          trouble.add("healed: %s", healed.to_string().c_str());
+      });
+  EXPECT_EQ(problems, "");
+}
+
+// A call that one rank alone gets wrong is none, and the ranks still mean the same call by its number.
+TEST_P(Retries, AWrongArgumentIsNoCall) {
+  const auto problems = test::run_communicators(
+      GetParam(), 2, with_retries(2), [](Communicator& comm, Exchange&, Problems& trouble) {
+        CallOptions options;
+        if (comm.rank() == 1) {
+          float value = 1;
+          const Status wrong =
+              comm.all_reduce(&value, nullptr, 1, DataType::f32, ReduceOp::sum, nullptr, options);
+          if (wrong.code() != Code::invalid_argument) trouble.add("%s", wrong.to_string().c_str());
+          options.packet_fault = 1;
+          options.faulty_packet = 1;
+        }
+        if (const Status status = sum(comm, false, options, trouble); !status.ok())
+          trouble.add("%s", status.to_string().c_str());
+      });
+  EXPECT_EQ(problems, "");
+}
+
+// An abort while a rank pauses before it tries again ends the pause, and is not forgotten by the reset.
+TEST_P(Retries, AnAbortEndsThePauseForGood) {
+  Options options = with_retries(2);
+  options.retry_backoff = std::chrono::milliseconds(10'000);
+  const auto problems = test::run_communicators(
+      GetParam(), 2, options, [](Communicator& comm, Exchange& exchange, Problems& trouble) {
+        CallOptions faulty;
+        if (comm.rank() == 1) {
+          faulty.packet_fault = 1;
+          faulty.faulty_packet = 1;
+        }
+        std::atomic<std::int64_t> aborted_ns{0};
+        std::thread aborting([&] {
+          test::wait_until([&] { return !comm.status().ok(); }, std::chrono::seconds(60));
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          aborted_ns = test::clock_ns();
+          comm.abort();
+        });
+        const Status status = sum(comm, false, faulty, trouble);
+        const std::int64_t ended_ns = test::clock_ns();
+        aborting.join();
+        if (status.code() != Code::aborted) trouble.add("%s", status.to_string().c_str());
+        if (ended_ns - aborted_ns > 5'000'000'000) trouble.add("it went on pausing");
+        if (comm.status().ok()) trouble.add("the abort is forgotten");
+        test::meet(exchange, trouble);
+        if (const Status again = comm.reset(); !again.ok()) trouble.add("%s", again.to_string().c_str());
+        if (const Status well = sum(comm, false, {}, trouble); !well.ok())
           trouble.add("%s", well.to_string().c_str());
       });
   EXPECT_EQ(problems, "");
