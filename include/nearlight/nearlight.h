@@ -264,10 +264,11 @@ NEARLIGHT_API nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const 
  * is waited for, and CUDA graphs keep the path that was in force when they were captured. nearlightExplain
  * tells what calls take. "fallback" moves every call that can be made there, barriers too, to the attached
  * NCCL, else to the CPU, also when nearlight's kernels have failed; docs/concepts/hand-over.md lists what
- * stays, such as calls with a count for each rank. One thread, as a collective. Errors: nearlightInvalidArgument (no live communicator; path is none of those that the text
- * names, or these ranks have no such path), nearlightUnsupported (no call of these ranks could take it; the
- * text says why), nearlightSystemError (no thread for the CPU's calls), nearlightInvalidUsage (another thread
- * is in a call). */
+ * stays, such as calls with a count for each rank. One thread, as a collective. Errors:
+ * nearlightInvalidArgument (no live communicator; path is none of those that the text names, or these ranks
+ * have no such path), nearlightUnsupported (no call of these ranks could take it; the text says why),
+ * nearlightSystemError (no thread for the CPU's calls), nearlightInvalidUsage (another thread is in a call).
+ */
 NEARLIGHT_API nearlightResult_t nearlightCommSetPath(nearlightComm_t comm, const char* path);
 
 /* ---- asking ----------------------------------------------------------------------------------------- */
