@@ -58,6 +58,17 @@ class Attachment final : public Companion {
     return chain_.after(stream);
   }
 
+  Status before_other(void* stream) override {
+    const runtime::DeviceGuard guard(device_);
+    NL_TRY(guard.status());
+    return chain_.before(static_cast<cudaStream_t>(stream));
+  }
+  Status after_other(void* stream) override {
+    const runtime::DeviceGuard guard(device_);
+    NL_TRY(guard.status());
+    return chain_.after(static_cast<cudaStream_t>(stream));
+  }
+
   Status join(std::span<void* const> streams) override {
     const runtime::DeviceGuard guard(device_);
     NL_TRY(guard.status());

@@ -22,6 +22,10 @@ class Companion {
   // Enqueues an operation that decide() takes; may be captured. Ordered behind all that was enqueued before
   // on any stream, as NCCL's operations of one communicator are. One thread at a time.
   virtual Status run(const Operation& operation) = 0;
+  // Around an operation of the communicator that NCCL enqueues on this stream: it is ordered with those of
+  // run(). One thread at a time.
+  virtual Status before_other(void* stream) = 0;
+  virtual Status after_other(void* stream) = 0;
   // What is enqueued on any of the streams from now on waits for what all of them have: what NCCL promises of
   // a group whose operations of a communicator are on several streams.
   virtual Status join(std::span<void* const> streams) = 0;
@@ -53,7 +57,8 @@ struct Attached {
 Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline deadline);
 
 // In front of an operation by NCCL on this stream, whichever its communicator: nothing of it may begin before
-// what a companion has enqueued there last has ended. Some nanoseconds where there is nothing. Any thread.
-Status before_nccl(void* stream);
+// what a companion has enqueued there last has ended. Some nanoseconds where there is nothing. Any thread,
+// whichever its device.
+Status before_nccl(ncclComm* comm, void* stream);
 
 }  // namespace nearlight::dropin

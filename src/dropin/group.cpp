@@ -6,6 +6,7 @@
 
 #include "dropin/intercept.hpp"
 #include "dropin/last_error.hpp"
+#include "dropin/progress.hpp"
 #include "dropin/real_nccl.hpp"
 
 namespace nearlight::dropin {
@@ -45,30 +46,68 @@ std::vector<void*> streams_of(const Kept& group, const Entry& entry) {
   return streams;
 }
 
-Status join_streams(const Kept& group, Entry& entry) {
+bool has_some_by_nccl(const Kept& group, const Entry& entry) {
+  return std::any_of(group.by_nccl.begin(), group.by_nccl.end(),
+                     [&](const Operation& operation) { return find_entry(operation.comm) == &entry; });
+}
+
+// What is enqueued on the streams of the group waits for the communicator's operations before it, wherever
+// they are, and for what is on the other streams.
+Status order_before(const Kept& group, Entry& entry) {
   const auto streams = streams_of(group, entry);
-  if (streams.size() < 2) return {};
   const std::lock_guard lock(entry.busy);
   const auto companion = entry.held();
-  return companion != nullptr ? companion->join(streams) : Status();
+  if (companion == nullptr) return {};
+  // Those that are taken are ordered as they run.
+  if (has_some_by_nccl(group, entry)) {
+    for (void* const stream : streams) NL_TRY(companion->before_other(stream));
+  }
+  return streams.size() > 1 ? companion->join(streams) : Status();
+}
+
+// The other side of it. `result`: of the end of the group.
+Status order_after(const RealNccl& nccl, const Kept& group, Entry& entry, ncclResult_t result) {
+  const auto streams = streams_of(group, entry);
+  const bool some_by_nccl = has_some_by_nccl(group, entry);
+  if (some_by_nccl && result == ncclInProgress) {
+    NL_TRY_ASSIGN(const bool enqueued, wait_until_enqueued(nccl, entry, entry.comm.load()));
+    if (!enqueued) return {};
+  }
+  const std::lock_guard lock(entry.busy);
+  const auto companion = entry.held();
+  if (companion == nullptr) return {};
+  if (streams.size() > 1) NL_TRY(companion->join(streams));
+  // Behind the join one stream stands for all.
+  return some_by_nccl ? companion->after_other(streams[0]) : Status();
+}
+
+void add_once(std::vector<Entry*>& entries, Entry* entry) {
+  if (std::find(entries.begin(), entries.end(), entry) == entries.end()) entries.push_back(entry);
 }
 
 // Communicators with operations that are taken, each once, in the order of their first one.
 std::vector<Entry*> entries_of(const Kept& group) {
   std::vector<Entry*> entries;
-  for (const Taken& taken : group.taken) {
-    if (std::find(entries.begin(), entries.end(), taken.entry) == entries.end())
-      entries.push_back(taken.entry);
+  for (const Taken& taken : group.taken) add_once(entries, taken.entry);
+  return entries;
+}
+
+// And those with operations by NCCL that have a companion.
+std::vector<Entry*> entries_to_order(const Kept& group, std::vector<Entry*> entries) {
+  for (const Operation& operation : group.by_nccl) {
+    Entry* const entry = find_entry(operation.comm);
+    if (entry != nullptr && entry->state.load(std::memory_order_acquire) == State::attached)
+      add_once(entries, entry);
   }
   return entries;
 }
 
 // What was taken goes first, in the order of the calls: NCCL, too, has collectives before sends and receives.
 // So a rank that waits in a receive has its part of the collective out.
-Status start_taken(const Kept& group, const std::vector<Entry*>& entries) {
-  for (Entry* const entry : entries) NL_TRY(join_streams(group, *entry));
+Status start_taken(const Kept& group, const std::vector<Entry*>& ordered) {
+  for (Entry* const entry : ordered) NL_TRY(order_before(group, *entry));
   for (const Taken& taken : group.taken) NL_TRY(run(*taken.entry, taken.operation));
-  for (const Operation& operation : group.by_nccl) NL_TRY(before_nccl(operation.stream));
+  for (const Operation& operation : group.by_nccl) NL_TRY(before_nccl(operation.comm, operation.stream));
   return {};
 }
 
@@ -82,14 +121,15 @@ void give_up(const std::vector<Entry*>& entries) {
 ncclResult_t end_group(const RealNccl& nccl) {
   const Kept group = std::exchange(kept(), {});
   const auto entries = entries_of(group);
-  Status started = start_taken(group, entries);
+  const auto ordered = entries_to_order(group, entries);
+  Status started = start_taken(group, ordered);
   const ncclResult_t result = nccl.ncclGroupEnd();
   if (!started.ok() || (result != ncclSuccess && result != ncclInProgress)) {
     give_up(entries);
     return started.ok() ? forwarded(result) : failed(started);
   }
-  for (Entry* const entry : entries) {
-    if (const Status joined = join_streams(group, *entry); !joined.ok()) return failed(joined);
+  for (Entry* const entry : ordered) {
+    if (const Status behind = order_after(nccl, group, *entry, result); !behind.ok()) return failed(behind);
   }
   return attach_now(result, group.made);
 }

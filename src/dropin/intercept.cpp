@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "dropin/group.hpp"
+#include "dropin/progress.hpp"
 #include "dropin/tally.hpp"
 
 namespace nearlight::dropin {
@@ -25,7 +26,7 @@ ncclResult_t not_ready() {
 
 }  // namespace
 
-ncclResult_t take_or_count(const Operation& operation) {
+ncclResult_t take_or_count(const Operation& operation, Entry*& beside) {
   Entry* const entry = find_entry(operation.comm);
   Verdict verdict{false, "the communicator was not made through the drop-in"};
   if (entry != nullptr) {
@@ -34,6 +35,11 @@ ncclResult_t take_or_count(const Operation& operation) {
         const std::lock_guard lock(entry->busy);
         verdict = entry->companion != nullptr ? decide(*entry, operation)
                                               : Verdict{false, "the communicator is being ended"};
+        if (!verdict.taken && entry->companion != nullptr && !in_group()) {
+          if (const Status ordered = entry->companion->before_other(operation.stream); !ordered.ok())
+            return failed(ordered);
+          beside = entry;
+        }
         break;
       }
       case State::alone:
@@ -57,8 +63,21 @@ ncclResult_t take_or_count(const Operation& operation) {
     keep_for_end(operation);
     return ncclNumResults;
   }
-  const Status stopped = before_nccl(operation.stream);
+  const Status stopped = before_nccl(operation.comm, operation.stream);
   return stopped.ok() ? ncclNumResults : failed(stopped);
+}
+
+ncclResult_t passed_on(Entry& beside, const Operation& operation, ncclResult_t result) {
+  if (result != ncclSuccess && result != ncclInProgress) return result;
+  if (result == ncclInProgress) {
+    const auto enqueued = wait_until_enqueued(*real_nccl(), beside, operation.comm);
+    if (!enqueued.ok()) return failed(enqueued.status());
+    if (!enqueued.value()) return result;
+  }
+  const std::lock_guard lock(beside.busy);
+  if (beside.companion == nullptr) return result;
+  const Status ordered = beside.companion->after_other(operation.stream);
+  return ordered.ok() ? result : failed(ordered);
 }
 
 Status run(Entry& entry, const Operation& operation) {

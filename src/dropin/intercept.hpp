@@ -9,8 +9,11 @@
 
 namespace nearlight::dropin {
 
-// What the program is told where the call is not to be passed on; ncclNumResults where it is.
-ncclResult_t take_or_count(const Operation& operation);
+// What the program is told where the call is not to be passed on; ncclNumResults where it is. `beside`: then
+// the entry whose companion must be told when NCCL has it, or null.
+ncclResult_t take_or_count(const Operation& operation, Entry*& beside);
+// NCCL has returned `result` for it. Returns what the program gets.
+ncclResult_t passed_on(Entry& beside, const Operation& operation, ncclResult_t result);
 
 // `forward` calls NCCL. `function`: of the table.
 template <class Function, class Forward>
@@ -18,12 +21,16 @@ ncclResult_t intercept(const char* name, Function RealNccl::*function, const Ope
                        Forward forward) {
   const RealNccl* const nccl = real_nccl();
   if (nccl == nullptr || nccl->*function == nullptr) return missing(name);
+  Entry* beside = nullptr;
   if (!InsideNccl::now()) {
-    const ncclResult_t taken = take_or_count(operation);
+    const ncclResult_t taken = take_or_count(operation, beside);
     if (taken != ncclNumResults) return taken;
   }
-  const InsideNccl inside;
-  return forwarded(forward(nccl->*function));
+  const ncclResult_t result = [&] {
+    const InsideNccl inside;
+    return forwarded(forward(nccl->*function));
+  }();
+  return beside != nullptr ? passed_on(*beside, operation, result) : result;
 }
 
 // Enqueues what was taken.

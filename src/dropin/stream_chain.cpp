@@ -1,8 +1,10 @@
 #include "dropin/stream_chain.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <thread>
 
+#include "dropin/capture.hpp"
 #include "runtime/capture_mode.hpp"
 #include "runtime/cuda_call.hpp"
 
@@ -13,14 +15,6 @@ namespace {
 Status make_event(cudaEvent_t& event) {
   return runtime::cuda_status("cudaEventCreateWithFlags",
                               cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-}
-
-// The capture that the stream is in; 0: none.
-Result<unsigned long long> capture_of(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;
-  NL_TRY_CUDA(cudaStreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr));
-  return status == cudaStreamCaptureStatusActive ? id : 0;
 }
 
 }  // namespace
@@ -38,20 +32,37 @@ Status StreamChain::begin() {
   return make_event(captured_.event);
 }
 
+Result<StreamChain::Place> StreamChain::place_of(cudaStream_t stream) {
+  Place place;
+  NL_TRY_ASSIGN(place.capture, capture_of(stream));
+  if (place.capture != 0) {
+    place.id = reinterpret_cast<std::uintptr_t>(stream);
+  } else {
+    NL_TRY_CUDA(cudaStreamGetId(stream, &place.id));
+  }
+  return place;
+}
+
+// Whether the next operation there must be told to wait: stream order does not do it.
+bool StreamChain::Place::is_before(const Place& next) const {
+  if (capture != next.capture) return false;
+  const bool of_a_thread = capture != 0 && id == reinterpret_cast<std::uintptr_t>(cudaStreamPerThread);
+  return id != next.id || of_a_thread;
+}
+
 Status StreamChain::before(cudaStream_t stream) {
-  NL_TRY_ASSIGN(const unsigned long long capture, capture_of(stream));
-  const Link& link = capture != 0 ? captured_ : eager_;
-  if (!link.recorded || link.stream == stream || link.capture != capture) return {};
+  NL_TRY_ASSIGN(const Place place, place_of(stream));
+  const Link& link = place.capture != 0 ? captured_ : eager_;
+  if (!link.recorded || !link.place.is_before(place)) return {};
   NL_TRY_CUDA(cudaStreamWaitEvent(stream, link.event, 0));
   return {};
 }
 
 Status StreamChain::after(cudaStream_t stream) {
-  NL_TRY_ASSIGN(const unsigned long long capture, capture_of(stream));
-  Link& link = capture != 0 ? captured_ : eager_;
+  NL_TRY_ASSIGN(const Place place, place_of(stream));
+  Link& link = place.capture != 0 ? captured_ : eager_;
   NL_TRY_CUDA(cudaEventRecord(link.event, stream));
-  link.stream = stream;
-  link.capture = capture;
+  link.place = place;
   link.recorded = true;
   return {};
 }

@@ -33,12 +33,19 @@ class StreamChain {
   Status drain(Deadline deadline) const;
 
  private:
+  // Which stream it is. The handle of one that is gone is given again, and the one of the thread's own stream
+  // is the same in all threads; the number is that of no other stream. Within a capture no stream goes.
+  struct Place {
+    unsigned long long capture = 0;  // 0: none
+    unsigned long long id = 0;       // within a capture the handle's bits
+    bool is_before(const Place& next) const;
+  };
   struct Link {
     cudaEvent_t event = nullptr;
-    cudaStream_t stream = nullptr;
     bool recorded = false;
-    unsigned long long capture = 0;
+    Place place;
   };
+  static Result<Place> place_of(cudaStream_t stream);
   Link eager_, captured_;
   std::vector<cudaEvent_t> joints_;
 };

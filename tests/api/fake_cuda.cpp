@@ -207,6 +207,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int) {
   return count("cudaStreamWaitEvent");
 }
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
+  const bool own = !is_default(stream) && of(stream)->id != 0;
+  *id = own ? of(stream)->id : reinterpret_cast<unsigned long long>(stream);
+  return count("cudaStreamGetId");
+}
 cudaError_t cudaDeviceSynchronize() { return count("cudaDeviceSynchronize"); }
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
   // As CUDA does: the question spoils a capture.

@@ -21,6 +21,7 @@ struct Stream {
   int device = 0;
   unsigned long long capture = 0;
   bool busy = false;
+  unsigned long long id = 0;  // 0: by its address
   cudaStream_t handle() { return reinterpret_cast<cudaStream_t>(this); }
 };
 

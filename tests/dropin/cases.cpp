@@ -93,7 +93,7 @@ void forwarded() {
   for (int rank = 0; rank < 2; ++rank)
     CHECK(ncclBcast(buffers.send[rank].data(), 4, ncclFloat32, 1, pair[rank], stream(2)) == ncclSuccess);
   CHECK(buffers.send[0][0] == 2.0F);
-  CHECK_LOG("nccl Broadcast r0 s2 4\nnccl Broadcast r1 s2 4\n");
+  CHECK_LOG("wait r0 s2 for s1\nnccl Broadcast r0 s2 4\nwait r1 s2 for s1\nnccl Broadcast r1 s2 4\n");
   // What the drop-in knows nothing of, and a handle that is none.
   CHECK(ncclAllReduce(large.send[0].data(), large.recv[0].data(), 4, ncclFloat32, ncclSum, nullptr,
                       nullptr) == ncclInvalidArgument);
@@ -155,6 +155,35 @@ void group_with_streams() {
       "nccl AllReduce r0 s2 32768\nnccl AllReduce r1 s3 32768\njoin r0 s1 s2\n");
 }
 
+// Operations of a communicator on several streams follow each other, whoever does them.
+void taken_and_forwarded_on_two_streams() {
+  Pair pair;
+  fakeNcclLogClear();
+  Buffers small(4), large(1 << 15);
+  for (int rank = 0; rank < 2; ++rank) CHECK(reduce(pair, small, rank, 1) == ncclSuccess);
+  for (int rank = 0; rank < 2; ++rank) CHECK(reduce(pair, large, rank, 2) == ncclSuccess);
+  for (int rank = 0; rank < 2; ++rank) CHECK(reduce(pair, small, rank, 3) == ncclSuccess);
+  CHECK_LOG(
+      "nearlight AllReduce r0 s1 4\nnearlight AllReduce r1 s1 4\nwait r0 s2 for s1\n"
+      "nccl AllReduce r0 s2 32768\nwait r1 s2 for s1\nnccl AllReduce r1 s2 32768\nwait r0 s3 for s2\n"
+      "nearlight AllReduce r0 s3 4\nwait r1 s3 for s2\nnearlight AllReduce r1 s3 4\n");
+  // A group of NCCL's alone is one more operation.
+  CHECK(ncclGroupStart() == ncclSuccess);
+  for (int rank = 0; rank < 2; ++rank) CHECK(reduce(pair, large, rank, 4) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  for (int rank = 0; rank < 2; ++rank) CHECK(reduce(pair, small, rank, 5) == ncclSuccess);
+  CHECK_LOG(
+      "wait r0 s4 for s3\nwait r1 s4 for s3\nend of group\nnccl AllReduce r0 s4 32768\n"
+      "nccl AllReduce r1 s4 32768\nwait r0 s5 for s4\nnearlight AllReduce r0 s5 4\nwait r1 s5 for s4\n"
+      "nearlight AllReduce r1 s5 4\n");
+  // What NCCL refuses is none.
+  fakeNcclFailNext(ncclSystemError);
+  CHECK(reduce(pair, large, 0, 6) == ncclSystemError);
+  CHECK_LOG("wait r0 s6 for s5\n");
+  CHECK(reduce(pair, small, 0, 5) == ncclSuccess);
+  CHECK_LOG("nearlight AllReduce r0 s5 4\n");
+}
+
 void simulated_group() {
   Pair pair;
   fakeNcclLogClear();
@@ -178,8 +207,9 @@ void stops_before_nccl() {
   CHECK(reduce(pair, large, 1, 1) == ncclSuccess);
   CHECK(reduce(pair, large, 0, 1) == ncclSuccess);
   CHECK_LOG(
-      "nearlight AllReduce r0 s1 4\nnearlight AllReduce r1 s1 4\nnccl AllReduce r0 s2 32768\nfull stop s1\n"
-      "nccl AllReduce r1 s1 32768\nnccl AllReduce r0 s1 32768\n");
+      "nearlight AllReduce r0 s1 4\nnearlight AllReduce r1 s1 4\nwait r0 s2 for s1\nnccl AllReduce r0 s2 "
+      "32768\n"
+      "full stop s1\nnccl AllReduce r1 s1 32768\nwait r0 s1 for s2\nnccl AllReduce r0 s1 32768\n");
 }
 
 void failures() {
@@ -318,6 +348,37 @@ void non_blocking() {
             "nearlight AllReduce r0 s1 1\nnearlight AllReduce r1 s1 1\ndrain r0\ndrain r1\nfree r0\nfree r1\n"
             "destroy r0\ndestroy r1\n",
             true);
+}
+
+// Nothing is put behind what NCCL has not enqueued yet.
+void non_blocking_group() {
+  ncclUniqueId id;
+  CHECK(ncclGetUniqueId(&id) == ncclSuccess);
+  on_ranks(2, [&id](int rank) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    CHECK(ncclCommInitRankConfig(&comm, 2, id, rank, &config) == ncclInProgress);
+    ncclResult_t state = ncclInProgress;
+    for (int i = 0; i < 10'000 && state == ncclInProgress; ++i) {
+      CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    CHECK(state == ncclSuccess);
+    float value = static_cast<float>(rank + 1), sum = -1;
+    std::vector<float> large(1 << 15, value), out(1 << 15);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comm, stream(1)) == ncclSuccess);
+    CHECK(ncclAllReduce(large.data(), out.data(), large.size(), ncclFloat32, ncclSum, comm, stream(2)) ==
+          ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclInProgress);
+    // The other rank's lines may stand between.
+    const std::string log = fakeNcclLogText(), own = " r" + std::to_string(rank);
+    const auto enqueued = log.find("enqueued" + own);
+    CHECK(enqueued != std::string::npos);
+    CHECK(enqueued < log.rfind("join" + own + " s1 s2"));
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  });
 }
 
 // Ended while its companion is made, or before NCCL has made it: the other rank never comes.
@@ -468,6 +529,7 @@ const Case kCases[] = {{"taken", taken},
                        {"groups", groups},
                        {"several_communicators", several_communicators},
                        {"group_with_streams", group_with_streams},
+                       {"taken_and_forwarded_on_two_streams", taken_and_forwarded_on_two_streams},
                        {"simulated_group", simulated_group},
                        {"stops_before_nccl", stops_before_nccl},
                        {"failures", failures},
@@ -475,6 +537,7 @@ const Case kCases[] = {{"taken", taken},
                        {"order_of_ending", order_of_ending},
                        {"made_in_a_group", made_in_a_group},
                        {"non_blocking", non_blocking},
+                       {"non_blocking_group", non_blocking_group},
                        {"non_blocking_that_is_aborted", non_blocking_that_is_aborted},
                        {"refused_by_configuration", refused_by_configuration},
                        {"all_forwarded", all_forwarded},

@@ -73,6 +73,8 @@ TEST(DropIn, PassesOnTheRest) { expect_good("forwarded"); }
 TEST(DropIn, GroupsStartAtTheirOuterEnd) { expect_good("groups"); }
 TEST(DropIn, SeveralCommunicatorsInAGroup) { expect_good("several_communicators"); }
 TEST(DropIn, StreamsOfAGroupWaitForEachOther) { expect_good("group_with_streams"); }
+TEST(DropIn, TakenAndForwardedFollowEachOther) { expect_good("taken_and_forwarded_on_two_streams"); }
+TEST(DropIn, NonBlockingGroupIsEnqueuedBeforeItsEnd) { expect_good("non_blocking_group"); }
 TEST(DropIn, SimulatedGroupStartsNothing) { expect_good("simulated_group"); }
 TEST(DropIn, FullStopBeforeNccl) { expect_good("stops_before_nccl"); }
 TEST(DropIn, FailuresInNcclsCodes) { expect_good("failures"); }

@@ -46,10 +46,23 @@ class FakeCompanion final : public Companion {
   }
   Status run(const Operation& operation) override {
     NL_TRY(status());
+    NL_TRY(before_other(operation.stream));
+    last_ = operation.stream;
     taken_(operation.send, operation.recv, operation.count, static_cast<ncclDataType_t>(operation.type),
            static_cast<ncclRedOp_t>(operation.op), comm_, operation.stream);
     const std::lock_guard lock(tails_mutex);
     tails.insert(operation.stream);
+    return {};
+  }
+  // Tells where a wait for another stream stands.
+  Status before_other(void* stream) override {
+    if (last_ != nullptr && last_ != stream)
+      tell("wait" + rank() + " s" + std::to_string(reinterpret_cast<std::uintptr_t>(stream)) + " for s" +
+           std::to_string(reinterpret_cast<std::uintptr_t>(last_)));
+    return {};
+  }
+  Status after_other(void* stream) override {
+    last_ = stream;
     return {};
   }
   Status join(std::span<void* const> streams) override {
@@ -75,6 +88,7 @@ class FakeCompanion final : public Companion {
 
   ncclComm* comm_;
   int rank_;
+  void* last_ = nullptr;  // the stream of the operation before
   decltype(&::fakeNcclTaken) taken_;
   decltype(&::fakeNcclCompanionFailure) failure_;
 };
@@ -100,7 +114,7 @@ Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline) {
   return Attached{std::make_unique<FakeCompanion>(comm, rank), "attached by the test"};
 }
 
-Status before_nccl(void* stream) {
+Status before_nccl(ncclComm*, void* stream) {
   const std::lock_guard lock(tails_mutex);
   if (tails.erase(stream) != 0)
     tell("full stop s" + std::to_string(reinterpret_cast<std::uintptr_t>(stream)));

@@ -102,7 +102,7 @@ void carry_out(const std::map<int, Call>& ranks) {
 struct ncclComm {
   std::shared_ptr<Group> group;
   int rank = 0;
-  bool blocking = true, revoked = false, finalized = false;
+  bool blocking = true, revoked = false, finalized = false, enqueues = false;
   int polls = 0;  // how often it still says "in progress"
   std::uint64_t next = 0, next_taken = 0, splits = 0, meetings = 0;
 };
@@ -350,6 +350,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const std::lock_guard lock(all);
   const bool waits = comm->polls > 0 || comm->group->joined < comm->group->nranks;
   if (comm->polls > 0) --comm->polls;
+  if (!waits && std::exchange(comm->enqueues, false))
+    log_text += "enqueued r" + std::to_string(comm->rank) + "\n";
   *error = waits ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
@@ -375,7 +377,15 @@ ncclResult_t ncclGroupEnd() {
     note("nccl", one.call, one.comm, one.stream);
     post(one.comm->group->by_nccl, one.comm->next++, one.call, one.comm);
   }
-  return ncclSuccess;
+  // What does not block has not begun yet.
+  bool later = false;
+  for (const InGroup& one : calls) {
+    if (one.comm->blocking) continue;
+    later = true;
+    one.comm->polls = 3;
+    one.comm->enqueues = true;
+  }
+  return later ? ncclInProgress : ncclSuccess;
 }
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t*) {
   if (depth == 0) return ncclInvalidUsage;

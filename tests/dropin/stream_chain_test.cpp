@@ -56,6 +56,18 @@ TEST(StreamChain, CapturesAreOnTheirOwn) {
   EXPECT_EQ(count_of("cudaStreamWaitEvent"), 1);
 }
 
+// The handle of a stream that is gone is given to the next one.
+TEST(StreamChain, TheSameHandleIsNotTheSameStream) {
+  StreamChain chain;
+  ASSERT_TRUE(chain.begin().ok());
+  fake_cuda::Stream stream{.id = 5};
+  fake_cuda::reset_calls();
+  operation(chain, stream);
+  stream.id = 6;
+  operation(chain, stream);
+  EXPECT_EQ(count_of("cudaStreamWaitEvent"), 1);
+}
+
 TEST(StreamChain, JoinWaitsBothWays) {
   StreamChain chain;
   ASSERT_TRUE(chain.begin().ok());

@@ -195,9 +195,44 @@ def compare(plain, ours):
             if torch.equal(a, b):
                 continue
             differ += 1
-            a, b = a.double(), b.double()
-            worst = max(worst, ((a - b).abs().max() / a.abs().max().clamp(min=1e-30)).item())
+            worst = max(worst, difference(a, b))
     return count, differ, worst
+
+
+def difference(plain, ours):
+    """The largest difference relative to the largest value; inf where it cannot be rounding: between integers, or
+    where one is no finite number and the other is another value."""
+    if not plain.dtype.is_floating_point:
+        return 0.0 if bool((plain == ours).all()) else float("inf")
+    plain, ours = plain.double(), ours.double()
+    same = (plain == ours) | (plain.isnan() & ours.isnan())
+    finite = plain.isfinite() & ours.isfinite()
+    if not bool((same | finite).all()):
+        return float("inf")
+    if not bool(finite.any()):
+        return 0.0
+    plain, ours = plain[finite], ours[finite]
+    return ((plain - ours).abs().max() / plain.abs().max().clamp(min=1e-30)).item()
+
+
+def self_test():
+    """Of the comparison alone; needs no GPU."""
+    import torch
+    nan, inf = float("nan"), float("inf")
+    tensor = torch.tensor
+    for plain, ours, good in ((tensor([1.0, 2.0]), tensor([1.0, 2.001]), True),
+                              (tensor([1.0, 2.0]), tensor([1.0, 2.1]), False),
+                              (tensor([1.0, 2.0]), tensor([1.0, nan]), False),
+                              (tensor([1.0, nan]), tensor([1.0, 2.0]), False),
+                              (tensor([1.0, nan]), tensor([1.001, nan]), True),
+                              (tensor([1.0, inf]), tensor([1.001, inf]), True),
+                              (tensor([1.0, inf]), tensor([1.0, -inf]), False),
+                              (tensor([nan, nan]), tensor([nan, nan]), True),
+                              (tensor([1000, 2]), tensor([1001, 2]), False)):
+        if (difference(plain, ours) <= TOLERANCE) != good:
+            print("compared wrongly: %s and %s" % (plain, ours))
+            return 1
+    return 0
 
 
 def taken_of(output):
@@ -214,7 +249,10 @@ def main():
     parser.add_argument("--rank", type=int)
     parser.add_argument("--program")
     parser.add_argument("--result")
+    parser.add_argument("--self-test", action="store_true")
     args = parser.parse_args()
+    if args.self_test:
+        return self_test()
     if args.rank is not None:
         run_rank(args.program, args.rank, args.result)
         return 0
