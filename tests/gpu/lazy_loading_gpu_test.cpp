@@ -6,12 +6,15 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "algorithm/one_shot.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/support/gpu_support.hpp"
+#include "tests/support/spawned.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -22,7 +25,6 @@ using runtime::CallOptions;
 constexpr std::size_t kBufferBytes = std::size_t{2} << 20;
 
 void launch_all_while_one_waits(int gpus) {
-  ASSERT_STREQ(std::getenv("CUDA_MODULE_LOADING"), "LAZY");
   Group waiting({Memory::cuda_vmm, gpus, 2}, test_options(), kBufferBytes);
   ASSERT_TRUE(waiting.ok());
   // One group for each bound of the number of ranks that kernels are made for.
@@ -105,13 +107,19 @@ void launch_all_while_one_waits(int gpus) {
   for (auto& group : groups) group->expect_clean(calls);
 }
 
-TEST(LazyLoadingGpu, FirstLaunchesWhileACollectiveWaits) { launch_all_while_one_waits(1); }
-TEST(LazyLoadingGpuTwoGpus, FirstLaunchesWhileACollectiveWaits) { launch_all_while_one_waits(2); }
+// How modules are loaded is settled with a process's first CUDA call, so the test runs in one of its own.
+void in_a_lazy_process(int gpus) {
+  const char* const loading = std::getenv("CUDA_MODULE_LOADING");
+  if (loading != nullptr && std::strcmp(loading, "LAZY") == 0) return launch_all_while_one_waits(gpus);
+  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  const std::string name = std::string(test.test_suite_name()) + "." + test.name();
+  Spawned program({own_program(), "--gtest_filter=" + name}, {"CUDA_MODULE_LOADING=LAZY"});
+  EXPECT_EQ(program.wait(patient(std::chrono::seconds(50))), 0) << program.output();
+  EXPECT_NE(program.output().find("[       OK ] " + name), std::string::npos) << program.output();
+}
+
+TEST(LazyLoadingGpu, FirstLaunchesWhileACollectiveWaits) { in_a_lazy_process(1); }
+TEST(LazyLoadingGpuTwoGpus, FirstLaunchesWhileACollectiveWaits) { in_a_lazy_process(2); }
 
 }  // namespace
 }  // namespace nearlight::test
-
-int main(int argc, char** argv) {
-  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
-  return nearlight::test::gpu_test_main(argc, argv, std::chrono::seconds(60), "LAZY");
-}

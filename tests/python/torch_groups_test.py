@@ -132,6 +132,8 @@ def several_groups(rank, nranks, folder):
             x = torch.full((700,), float(rank))
             dist.all_reduce(x, group=second)
             same(x, torch.full((700,), 6.0))
+        else:  # PyTorch's own: a warning, and nothing else
+            dist.all_reduce(torch.ones(3), group=second)
         x = torch.full((5,), rank + 1)
         dist.all_reduce(x)
         same(x, torch.full((5,), 10))
@@ -149,6 +151,8 @@ def several_groups(rank, nranks, folder):
         same(nl.all_reduce(torch.ones(3), group=second.group_name), torch.full((3,), 3.0))
         dist.barrier(second)
         nl.disable(second)
+    if rank == 0:
+        dist.destroy_process_group(second)  # which this rank is not in
     same(nl.all_reduce(torch.ones(3)), torch.full((3,), 4.0))
     dist.barrier()
     nl.disable()

@@ -66,13 +66,11 @@ inline std::chrono::milliseconds patient(std::chrono::milliseconds limit) {
 
 // A test that needs two GPUs has TwoGpus in its name. Those that need more GPUs than promised are not run,
 // and said not to be. `limit`: of one test (StuckWatch), where nothing runs under a tool; 0: none.
-// `module_loading`: CUDA_MODULE_LOADING unless the caller has set it.
-inline int gpu_test_main(int argc, char** argv, std::chrono::seconds limit = std::chrono::seconds(60),
-                         const char* module_loading = "EAGER") {
+inline int gpu_test_main(int argc, char** argv, std::chrono::seconds limit = std::chrono::seconds(60)) {
   // Before the first CUDA call: each rank of a GPU needs a queue of its own, and with lazy loading the first
   // launch of one of our kernels would wait for the library's that spin.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  setenv("CUDA_MODULE_LOADING", module_loading, 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   testing::InitGoogleTest(&argc, argv);
   if (!testing::GTEST_FLAG(list_tests)) {
     const int promised = promised_gpus();

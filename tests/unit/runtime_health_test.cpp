@@ -51,7 +51,7 @@ TEST_P(RankHealth, AMissedRankIsSaidToBeBetweenCalls) {
           if (const Status status = sum(comm); !status.ok()) trouble.add("%s", status.to_string().c_str());
         }
         test::meet(exchange, trouble);
-        const char* const calls = "; rank 1 has made its call 3 (all_reduce), and none since, epoch ";
+        const char* const calls = "; rank 1 has made its call 4 (all_reduce), and none since, epoch ";
         if (comm.rank() == 0) test::expect_failure(trouble, "the fourth", sum(comm), Code::timeout, {calls});
         test::meet(exchange, trouble);
       });

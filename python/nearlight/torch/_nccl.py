@@ -64,17 +64,24 @@ class NcclCommunicator:
 
     def __init__(self, identity: bytes, rank: int, nranks: int, device: torch.device, timeout_ms: int) -> None:
         self._library = load()
-        unique, made, outcome = _UniqueId(), ctypes.c_void_p(), []
+        unique, made = _UniqueId(), ctypes.c_void_p()
+        outcome: list[int] = []
+        errors: list[BaseException] = []
         ctypes.memmove(ctypes.addressof(unique), identity, ID_BYTES)
 
         def create() -> None:
-            torch.cuda.set_device(device)  # is the thread's own
-            outcome.append(self._library.ncclCommInitRank(ctypes.byref(made), nranks, unique, rank))
+            try:
+                torch.cuda.set_device(device)  # is the thread's own
+                outcome.append(self._library.ncclCommInitRank(ctypes.byref(made), nranks, unique, rank))
+            except BaseException as error:  # raised where somebody can hear it
+                errors.append(error)
 
         # NCCL waits for the others without a limit: on a thread, which is left behind when they do not come.
         thread = threading.Thread(target=create, daemon=True, name="nearlight ncclCommInitRank")
         thread.start()
         thread.join(timeout_ms / 1000)
+        if errors:
+            raise errors[0]
         if not outcome:
             raise Timeout(f"ncclCommInitRank on rank {rank}: not all {nranks} ranks came within {timeout_ms} ms")
         _check(self._library, "ncclCommInitRank", outcome[0])

@@ -42,6 +42,9 @@ def _op_name(op: Any) -> str | None:
 
 def all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
     """torch.distributed.all_reduce, by nearlight where it is enabled for the group and takes the call."""
+    # Ranks that are not in a group have a number in the place of it: PyTorch warns and returns.
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        return _plain_all_reduce(tensor, op=op, group=group, async_op=async_op)
     name = _groups.WORLD if group is None else group.group_name
     if name not in replaced or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return _plain_all_reduce(tensor, op=op, group=group, async_op=async_op)
@@ -76,6 +79,8 @@ def functional_all_reduce(self: Any, reduceOp: str, group: Any, tag: str = "") -
 
 def destroy_process_group(group: Any = None) -> None:
     """Ends nearlight's part first: nobody may meet a group of the same name later."""
+    if group is not None and not isinstance(group, dist.ProcessGroup):  # of ranks that are not in it
+        return _plain_destroy(group)
     gone = _groups.names() if group is None or group is dist.group.WORLD else [group.group_name]
     for name in gone:
         forget(name)
