@@ -91,8 +91,9 @@ inline constexpr Text kForcePath{
     "not integers), two_shot (what is cut into parts for all ranks), "
     "two_shot_atomic (the same for what can be added line by line; needs "
     "NEARLIGHT_DETERMINISTIC=0), nccl (handed to the attached NCCL communicator; without one no "
-    "communicator is made), staged (GPU ranks without NCCL: the CPU makes the calls) or fallback (every "
-    "call by NCCL where it is attached, else by the CPU), whatever is faster. ll128 and two_shot_atomic "
+    "communicator is made), staged (GPU ranks without NCCL: the CPU makes the calls) or fallback (by "
+    "NCCL where it is attached and takes the call, else by the CPU), whatever is faster. ll128 and "
+    "two_shot_atomic "
     "are taken by GPUs only where lines are known to arrive whole. The "
     "same on all ranks. nearlightCommSetPath changes it later."};
 // The next three are looked up by bootstrap/job.hpp. The limits are those of a meeting of processes.

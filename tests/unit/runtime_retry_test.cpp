@@ -360,7 +360,9 @@ TEST_P(Retries, ARankThatStaysAwayIsNamedInBoundedTime) {
   const test::Shared<std::atomic<bool>> over;
   // The exchange is spent afterwards.
   const auto problems = test::run_ranks(GetParam(), 2, [&over](Exchange& exchange, Problems& trouble) {
-    const auto created = create_host(exchange, with_retries(1));
+    Options options = with_retries(1);
+    options.timeout = std::chrono::milliseconds(200 * test::kSlowDown);  // the reset waits for three of them
+    const auto created = create_host(exchange, options);
     if (!created.ok()) return trouble.add("%s", created.status().to_string().c_str());
     Communicator& comm = **created;
     if (comm.rank() == 0) {

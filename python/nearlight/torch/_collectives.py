@@ -103,7 +103,9 @@ def reduce_(tensor: torch.Tensor, root: int, op: str = "sum", group: str = _grou
 
     def call(dense: torch.Tensor) -> None:
         if not _taken(found, Collective.reduce, dense, dense, dense.numel(), op, root):
-            plain_reduce(dense, dist.get_global_rank(found.process_group, root), op=DIST_OPS[op], group=found.process_group)
+            # gloo leaves sums of some ranks in the tensors of those that are not the root.
+            mine = dense if found.comm.rank == root else dense.clone()
+            plain_reduce(mine, dist.get_global_rank(found.process_group, root), op=DIST_OPS[op], group=found.process_group)
 
     _in_place(tensor, call)
 

@@ -214,6 +214,8 @@ def name_of(group: Any) -> str:
         return WORLD
     if isinstance(group, str):
         return group
+    if not isinstance(group, dist.ProcessGroup):
+        raise InvalidArgument(f"group: {group!r} is none that this rank is in")
     return group.group_name
 
 
