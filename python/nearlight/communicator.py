@@ -106,13 +106,13 @@ def _text(value: bytes | None) -> str:
     return (value or b"").decode(errors="replace")
 
 
-def _key(key: str | None) -> bytes | None:
+def _key(key: str | None, name: str = "key") -> bytes | None:
     if key is None:
         return None
     if not isinstance(key, str):
-        raise InvalidArgument(f"key is {key!r}; it takes a str or None")
+        raise InvalidArgument(f"{name} is {key!r}; it takes a str or None")
     if "\0" in key:
-        raise InvalidArgument("key has a control character in it")
+        raise InvalidArgument(f"{name} has a control character in it")
     return key.encode()
 
 
@@ -216,7 +216,7 @@ class Communicator:
 
     def set_path(self, path: str | None) -> None:
         """Moves all calls from now on to a path that NEARLIGHT_FORCE_PATH takes; None: the route's choice."""
-        check(lib().nearlightCommSetPath(self.handle, _key(path)))
+        check(lib().nearlightCommSetPath(self.handle, _key(path, "path")))
 
     def __enter__(self) -> Communicator:
         return self

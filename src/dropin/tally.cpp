@@ -43,8 +43,11 @@ TallyFile* open_file() {
     if (file.get() >= 0 && ::ftruncate(file.get(), sizeof(TallyFile)) == 0) {
       memory = ::mmap(nullptr, sizeof(TallyFile), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     }
-    if (memory == MAP_FAILED)
+    if (memory == MAP_FAILED) {
       log::warn("the drop-in's counts cannot be written to " + path + ": " + std::strerror(errno));
+      // An empty file would be taken for one of counts.
+      if (file.get() >= 0) static_cast<void>(::unlink(path.c_str()));
+    }
   }
   if (memory == MAP_FAILED) {
     memory = ::mmap(nullptr, sizeof(TallyFile), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
