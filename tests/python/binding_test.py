@@ -196,6 +196,7 @@ class Threads(unittest.TestCase):
                            (lambda: comm.all_reduce_raw(8, 8, 3, 99), "type"),
                            (lambda: comm.explain(-1, nearlight.DataType.int8), "count is -1"),
                            (lambda: comm.set_path("fast"), "path"),
+                           (lambda: comm.set_path(5), "path is 5"),
                            (lambda: nearlight.Communicator.host_group(9), "nranks"),
                            (lambda: nearlight.Communicator.host_group(-1), "nranks"),
                            (lambda: nearlight.Communicator.host(0, 1, "a\0b"), "key"),
