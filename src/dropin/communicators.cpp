@@ -58,8 +58,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
     return nccl->ncclCommInitAll(comm, ndev, devlist);
   }();
   std::vector<NewCommunicator> all;
-  const bool made_all = result == ncclSuccess || result == ncclInProgress;  // NCCL_COMM_BLOCKING=0
-  for (int i = 0; made_all && i < ndev; ++i) all.push_back({comm + i, wish_of(nullptr)});
+  for (int i = 0; result == ncclSuccess && i < ndev; ++i) all.push_back({comm + i, wish_of(nullptr)});
   return after_creation(result, all);
 }
 NL_SECOND_NAME(ncclCommInitAll);
