@@ -339,6 +339,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+  // NCCL asks itself by its public name, which a drop-in has, too.
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+  if (asked != ncclSuccess) return asked;
+  if (state != ncclSuccess) return state == ncclInProgress ? ncclInvalidArgument : state;
   *count = comm->group->nranks;
   return ncclSuccess;
 }
