@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(256)
   const std::uint64_t start = exec::CudaSpace::now_ns();
   for (std::uint32_t round = 0; round < rounds; ++round) {
     if (i < count) {
-      ch.bcast(i, own);
+      ch.template bcast<kMax>(i, own);
       ch.template recv_reduce<kMax, kWholeWarps>(i, own, Plus{}, sum);
     }
     if (round + 1 < rounds) ch.advance_epoch();

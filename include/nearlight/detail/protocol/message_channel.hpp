@@ -121,13 +121,13 @@ class MessageChannel : public ChannelBase<V, C, kChecks, Carrier::kResets> {
     return true;
   }
 
-  // The same to every peer, in an order that differs from rank to rank.
-  template <class T>
+  // The same to every peer, in an order that differs from rank to rank. kMax: as recv_reduce's.
+  template <int kMax = kMaxRanks, class T>
   NL_FN bool bcast(std::uint32_t slot, const T& value) {
     const Packet packet = packet_of(value);
     bool sent = true;
     NL_UNROLL
-    for (int hop = 1; hop < kMaxRanks; ++hop) {
+    for (int hop = 1; hop < kMax; ++hop) {
       if (hop >= this->nranks()) break;
       const int peer = rank_after(hop, this->view());
       if (!this->is_peer(peer)) continue;
@@ -188,7 +188,11 @@ class MessageChannel : public ChannelBase<V, C, kChecks, Carrier::kResets> {
     const int rank = this->rank(), nranks = this->nranks();
     const std::uint32_t epoch = this->epoch();
     bool may = true;
-    for (int i = 0; i < nranks - 1; ++i) may &= this->may_use(other_rank(i, rank), slot, slots());
+    NL_UNROLL
+    for (int i = 0; i < kMax - 1; ++i) {
+      if (i >= nranks - 1) break;
+      may &= this->may_use(other_rank(i, rank), slot, slots());
+    }
     if constexpr (kWholeWarps) may = V::Space::all_in_lockstep(may);
     if (!may) return false;
     Packet got[kMax - 1];
