@@ -93,19 +93,22 @@ void finalize_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
       if (!entry.cancelled) companion = std::exchange(entry.companion, nullptr);
     }
   }
-  const std::lock_guard lock(entry.guard);
-  State state = State::alone;
-  if (!entry.cancelled) {
-    Status ended = drained.status();
-    // It does not wait: the communicator does not block. Where it fails, NCCL keeps the failure, too.
-    if (const ncclResult_t result = ended.ok() ? nccl.ncclCommFinalize(comm) : ncclSuccess;
-        result != ncclSuccess && result != ncclInProgress)
-      ended = failure(Code::internal_error, "ncclCommFinalize: NCCL's code %d", static_cast<int>(result));
-    if (!ended.ok()) {
-      state = State::broken;
-      entry.broken = ended;
-    }
+  bool cancelled = false;
+  {
+    const std::lock_guard lock(entry.guard);
+    cancelled = entry.cancelled;
   }
+  Status ended = drained.status();
+  // It does not wait: the communicator does not block. Who ends it now waits until this state is over. Where
+  // it fails, NCCL keeps the failure, too.
+  if (!cancelled && ended.ok()) {
+    const ncclResult_t result = nccl.ncclCommFinalize(comm);
+    if (result != ncclSuccess && result != ncclInProgress)
+      ended = failure(Code::internal_error, "ncclCommFinalize: NCCL's code %d", static_cast<int>(result));
+  }
+  const std::lock_guard lock(entry.guard);
+  const State state = cancelled || ended.ok() ? State::alone : State::broken;
+  if (state == State::broken) entry.broken = ended;
   entry.state.store(state, std::memory_order_release);
   entry.no_longer.notify_all();
 }
