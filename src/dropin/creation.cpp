@@ -1,8 +1,12 @@
 #include "dropin/creation.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -164,6 +168,17 @@ const char* limits_of(const ncclConfig_t& config) {
   return nullptr;
 }
 
+// GPUs that NCCL was told to keep apart are not for nearlight to join.
+bool keeps_gpus_apart() {
+  const auto is = [](const char* name, std::initializer_list<const char*> values) {
+    const char* const text = std::getenv(name);
+    return text != nullptr && std::any_of(values.begin(), values.end(), [text](const char* value) {
+             return std::strcmp(text, value) == 0;
+           });
+  };
+  return is("NCCL_P2P_DISABLE", {"1"}) || is("NCCL_P2P_LEVEL", {"LOC", "0"});
+}
+
 }  // namespace
 
 Wish wish_of(const ncclConfig_t* config, ncclComm* parent) {
@@ -182,6 +197,7 @@ Wish wish_of(const ncclConfig_t* config, ncclComm* parent) {
     return wish;
   }
   if (!wanted.value()) wish.refusal = "NEARLIGHT_DROPIN is 0";
+  if (keeps_gpus_apart()) wish.refusal = "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL keeps the GPUs apart";
   const auto takes = parse_takes(variables::read(variables::kDropInTakes).value_or(kTakesByDefault));
   if (takes.ok()) {
     wish.takes = takes.value();

@@ -165,6 +165,14 @@ bool in_progress(const ncclComm* comm) {
   return comm->polls > 0 || comm->group->joined < comm->group->nranks;
 }
 
+// NCCL asks itself by its public name, which a drop-in has, too.
+ncclResult_t ready(ncclComm* comm) {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+  if (asked != ncclSuccess) return asked;
+  return state == ncclInProgress ? ncclInvalidArgument : state;
+}
+
 ncclComm* make(const std::shared_ptr<Group>& group, int rank, const ncclConfig_t* config) {
   auto* const comm = new ncclComm;
   comm->group = group;
@@ -327,8 +335,9 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int*, int excluded, ncclComm_t* out
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   fakeNcclLog(("finalize r" + std::to_string(comm->rank)).c_str());
+  if (const ncclResult_t result = ready(comm); result != ncclSuccess) return result;
   const std::lock_guard lock(all);
-  if (comm->finalized || in_progress(comm)) return ncclInvalidArgument;
+  if (comm->finalized) return ncclInvalidArgument;
   comm->finalized = true;
   if (comm->blocking) return ncclSuccess;
   comm->polls = 3;
@@ -343,7 +352,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   fakeNcclLog(("destroy r" + std::to_string(comm->rank)).c_str());
   if (const int code = fail_next.exchange(0); code != 0) return static_cast<ncclResult_t>(code);
-  if (in_progress(comm)) return ncclInvalidArgument;
+  if (const ncclResult_t result = ready(comm); result != ncclSuccess) return result;
   --live;
   delete comm;
   return ncclSuccess;
@@ -356,6 +365,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+  if (const ncclResult_t result = ready(comm); result != ncclSuccess) return result;
   *count = comm->group->nranks;
   return ncclSuccess;
 }

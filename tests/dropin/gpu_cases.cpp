@@ -71,6 +71,15 @@ struct Rank {
   }
 };
 
+void wait_until_ready(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  for (int i = 0; i < 60'000 && state == ncclInProgress; ++i) {
+    NCCL(ncclCommGetAsyncError(comm, &state));
+    if (state == ncclInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (state != ncclSuccess) problem("a communicator is not ready: " + std::to_string(state));
+}
+
 // The ranks of this process: both, or one of two processes.
 struct Ranks {
   std::vector<Rank> mine;
@@ -80,6 +89,8 @@ struct Ranks {
     NCCL(ncclGroupStart());
     for (Rank& rank : mine) call(rank);
     NCCL(ncclGroupEnd());
+    // A call of a communicator that does not block may not be enqueued yet.
+    for (const Rank& rank : mine) wait_until_ready(rank.comm);
   }
   void reduce(std::size_t count, ncclDataType_t type, ncclRedOp_t op, int salt, bool in_place,
               const std::string& what) {
@@ -135,14 +146,15 @@ void graphs(Ranks& ranks) {
     for (int i = 0; i < 3; ++i)
       NCCL(ncclAllReduce(rank.send, rank.recv, kCount, ncclBfloat16, ncclSum, rank.comm, rank.streams[0]));
   });
+  std::vector<cudaGraph_t> captured;  // no graph can be instantiated while this thread captures another
   for (const Rank& rank : ranks.mine) {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t exec = nullptr;
     CUDA(cudaSetDevice(rank.rank));
-    CUDA(cudaStreamEndCapture(rank.streams[0], &graph));
-    CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    CUDA(cudaGraphDestroy(graph));
-    execs.push_back(exec);
+    CUDA(cudaStreamEndCapture(rank.streams[0], &captured.emplace_back()));
+  }
+  for (std::size_t i = 0; i < captured.size(); ++i) {
+    CUDA(cudaSetDevice(ranks.mine[i].rank));
+    CUDA(cudaGraphInstantiate(&execs.emplace_back(), captured[i], 0));
+    CUDA(cudaGraphDestroy(captured[i]));
   }
   for (int replay = 0; replay < 20; ++replay) {
     for (const Rank& rank : ranks.mine) rank.fill(kCount, ncclBfloat16, ncclSum, replay);
@@ -356,15 +368,10 @@ void on_threads(const std::string& meeting, Body body, bool blocking) {
       config.blocking = blocking ? 1 : 0;
       ncclComm_t& comm = ranks.mine[0].comm;
       NCCL(ncclCommInitRankConfig(&comm, 2, id, r, &config));
-      ncclResult_t state = ncclInProgress;
-      for (int i = 0; i < 60'000 && state == ncclInProgress; ++i) {
-        NCCL(ncclCommGetAsyncError(comm, &state));
-        if (state == ncclInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      if (state != ncclSuccess) problem("a communicator is not made");
+      wait_until_ready(comm);
       body(ranks);
       NCCL(ncclCommFinalize(comm));
-      for (state = ncclInProgress; state == ncclInProgress;) NCCL(ncclCommGetAsyncError(comm, &state));
+      wait_until_ready(comm);
       NCCL(ncclCommDestroy(comm));
     });
   }
