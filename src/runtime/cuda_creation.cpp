@@ -70,7 +70,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   const auto settings = settings_of(options, place.ok() ? &own : nullptr, nccl_version);
   const auto answers = variables::read(variables::kDump);
   const bool writes_dumps = variables::read(variables::kDumpDir).has_value();
-  const auto folder = trace_folder();
+  const auto folder = trace_folder(options.trace);
   Status readable = settings.ok() ? answers.status() : settings.status();
   if (readable.ok()) readable = folder.status();
   NL_TRY(agree(*exchange, readable.ok() ? place.status() : readable, deadline));
