@@ -7,8 +7,9 @@
     run.py --device cpu --models tiny          on CPU ranks, over gloo: a check of this program, no figure
 
 Each variant's step is one CUDA graph. A sample: all ranks meet on the GPU, then the step from its first kernel to its
-last one, everything having been launched before; its value is the slowest rank's. `share_removed` is the part of NCCL's
-communication time that nearlight removes: (nccl - nearlight) / (nccl - none), of the medians.
+last one, everything having been launched before; its value is the slowest rank's. A sample whose launch was not over when
+the ranks had met holds the host's time and is left out. `share_removed` is the part of NCCL's communication time that
+nearlight removes: (nccl - nearlight) / (nccl - none), of the medians. Each row is printed, and written, as it is known.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import datetime
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,8 +39,15 @@ from decoder import Decoder, shape_of
 # stream, without the process group's stream beside it, as vLLM calls it. nearlight: the operator, out of place.
 VARIANTS = ("none", "nccl", "nccl_direct", "nearlight")
 WARM_UP = 3
-HOLD_CYCLES = 2_000_000  # about a millisecond, for the host to launch what is measured
+# How long the start is held up for the host to launch what is measured, in cycles: about a millisecond. Doubled where
+# it does not suffice, up to some 30.
+HOLD_CYCLES, HOLD_MOST = 2_000_000, 64_000_000
+FEWEST = 5  # samples of a row
 KEPT_VARIABLES = ("NEARLIGHT_", "NCCL_", "CUDA_", "NVSHMEM_", "TORCH_SYMM_MEM_", "PYTORCH_")
+
+
+# Microseconds, and whether all was launched before the start.
+Sample = tuple[float, bool]
 
 
 class Direct:
@@ -75,6 +84,7 @@ class Place:
     def __init__(self, device: torch.device) -> None:
         self.device, self.gpu = device, device.type == "cuda"
         self.meeting = torch.ones(1, device=device)
+        self.hold = HOLD_CYCLES
 
     def record(self, step: Callable[[], torch.Tensor]) -> tuple[Callable[[], Any], torch.Tensor]:
         """(replay, the result that a replay writes)"""
@@ -90,24 +100,30 @@ class Place:
         torch.cuda.synchronize()
         dist.barrier()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # The process group's own thread asks CUDA about events meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             result = step()
         return graph.replay, result
 
-    def sample_us(self, replay: Callable[[], Any]) -> float:
+    def sample_us(self, replay: Callable[[], Any]) -> Sample:
         if not self.gpu:
             dist.barrier()
-            begin = time.perf_counter()
+            start = time.perf_counter()
             replay()
-            return (time.perf_counter() - begin) * 1e6
+            return (time.perf_counter() - start) * 1e6, True
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(HOLD_CYCLES)
+        torch.cuda._sleep(self.hold)
+        self.meeting.fill_(1)
         _ops.plain_all_reduce(self.meeting)
         begin.record()
         replay()
         end.record()
+        # With the start still ahead, nothing of the step can have waited for its launch.
+        covered = not begin.query()
         end.synchronize()
-        return begin.elapsed_time(end) * 1e3
+        if not covered:
+            self.hold = min(2 * self.hold, HOLD_MOST)
+        return begin.elapsed_time(end) * 1e3, covered
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -116,10 +132,23 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[max(0, min(len(ordered) - 1, -(-int(share * 1000) * len(ordered) // 1000) - 1))]
 
 
-def slowest(values: list[float]) -> list[float]:
-    everybody: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everybody, values)
-    return [max(sample) for sample in zip(*everybody)]
+def everybodys(value: Any) -> list[Any]:
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def slowest(samples: list[Sample]) -> list[Sample]:
+    """Of all ranks; covered where it was on each of them."""
+    return [(max(us for us, _ in sample), all(covered for _, covered in sample)) for sample in zip(*everybodys(samples))]
+
+
+def covered_of(samples: list[Sample]) -> tuple[list[float], bool]:
+    """The samples that were covered; all of them, and False, where those are too few to stand for the rest."""
+    kept = [us for us, covered in samples if covered]
+    if len(kept) < FEWEST or 2 * len(kept) < len(samples):
+        return [us for us, _ in samples], False
+    return kept, True
 
 
 def agreed(value: Any) -> Any:
@@ -129,8 +158,8 @@ def agreed(value: Any) -> Any:
 
 
 def measure(place: Place, model: Decoder, batch: int, reduces: dict[str, Callable[[torch.Tensor], torch.Tensor]], samples: int,
-            limit_s: float) -> tuple[dict[str, list[float]], int]:
-    """(variant -> samples in us, the slowest rank's; elements of nearlight's result that are not NCCL's)"""
+            limit_s: float) -> tuple[dict[str, list[Sample]], int]:
+    """(variant -> samples, the slowest rank's; elements of nearlight's result that are not NCCL's)"""
     model.make_cache(batch)
     torch.manual_seed(7)
     tokens = torch.randint(model.shape.vocabulary, (batch,)).to(place.device)
@@ -145,13 +174,17 @@ def measure(place: Place, model: Decoder, batch: int, reduces: dict[str, Callabl
         if calls[0] != model.shape.all_reduces:
             raise RuntimeError(f"{model.shape.name}: a step has {calls[0]} all-reduces, its workload {model.shape.all_reduces}")
         made = {name: place.record(lambda reduce=reduce: model.step(tokens, reduce)) for name, reduce in reduces.items()}
+    place.hold = HOLD_CYCLES
     for replay, _ in made.values():
         for _ in range(WARM_UP):
             replay()
+        for _ in range(FEWEST if place.gpu else 0):  # finds how long the start is to be held up
+            place.sample_us(replay)
     begin = time.monotonic()
-    once = {name: [place.sample_us(replay)] for name, (replay, _) in made.items()}
-    samples = agreed(max(5, min(samples, int(limit_s / (time.monotonic() - begin)))))
-    times: dict[str, list[float]] = {name: [] for name in once}
+    for replay, _ in made.values():
+        place.sample_us(replay)
+    samples = agreed(max(FEWEST, min(samples, int(limit_s / (time.monotonic() - begin)))))
+    times: dict[str, list[Sample]] = {name: [] for name in made}
     names = list(made)
     for turn in range(samples):
         for name in names[turn % len(names):] + names[:turn % len(names)]:
@@ -168,17 +201,23 @@ def measure(place: Place, model: Decoder, batch: int, reduces: dict[str, Callabl
         if name in results:
             wrong += int((~torch.isclose(results[name], results["nccl"], rtol=tolerance, atol=tolerance)).sum())
             wrong += int((~torch.isfinite(results[name])).sum())
-    return {name: slowest(values) for name, values in times.items()}, int(slowest([float(wrong)])[0])
+    return {name: slowest(values) for name, values in times.items()}, max(everybodys(wrong))
 
 
-def row(shape: Any, batch: int, nranks: int, dtype: str, context: int, times: dict[str, list[float]], wrong: int,
+def row(shape: Any, batch: int, nranks: int, dtype: str, context: int, times: dict[str, list[Sample]], wrong: int,
         route: Any) -> dict[str, Any]:
-    steps = {name: {"p50_us": round(percentile(values, 0.5), 2), "p95_us": round(percentile(values, 0.95), 2),
-                    "p99_us": round(percentile(values, 0.99), 2), "min_us": round(min(values), 2),
-                    "max_us": round(max(values), 2), "samples": len(values)} for name, values in times.items()}
+    steps, uncovered = {}, []
+    for name, samples in times.items():
+        values, covered = covered_of(samples)
+        if not covered:
+            uncovered.append(name)
+        steps[name] = {"p50_us": round(percentile(values, 0.5), 2), "p95_us": round(percentile(values, 0.95), 2),
+                       "p99_us": round(percentile(values, 0.99), 2), "min_us": round(min(values), 2),
+                       "max_us": round(max(values), 2), "samples": len(values), "left_out": len(samples) - len(values)}
     made = {"model": shape.name, "batch": batch, "ranks": nranks, "dtype": dtype, "context": context,
             "all_reduces": shape.all_reduces, "bytes": batch * shape.hidden * (2 if dtype == "bf16" else 4),
-            "algorithm": route.algorithm, "protocol": route.protocol, "grid": route.grid, "wrong": wrong, "steps": steps}
+            "algorithm": route.algorithm, "protocol": route.protocol, "grid": route.grid, "wrong": wrong, "uncovered": uncovered,
+            "steps": steps}
     for key, name in (("share_removed", "nccl"), ("share_removed_direct", "nccl_direct")):
         if {name, "none", "nearlight"} <= set(steps):
             cost = steps[name]["p50_us"] - steps["none"]["p50_us"]
@@ -192,7 +231,9 @@ def print_row(made: dict[str, Any]) -> None:
           f"{made['algorithm']} {made['protocol']}, {made['wrong']} wrong")
     for name, step in made["steps"].items():
         print(f"  {name:12} p50 {step['p50_us']:10.1f}  p95 {step['p95_us']:10.1f}  p99 {step['p99_us']:10.1f} us"
-              f"  ({step['samples']} samples)")
+              f"  ({step['samples']} samples{', %d left out' % step['left_out'] if step['left_out'] else ''})")
+    if made["uncovered"]:
+        print(f"  NO FIGURES: launching took longer than the start was held up, and is part of {', '.join(made['uncovered'])}")
     for key, what in (("share_removed", "NCCL's"), ("share_removed_direct", "NCCL's on the same stream")):
         if made.get(key) is not None:
             print(f"  of {what} communication time removed: {100 * made[key]:.1f} %")
@@ -225,7 +266,8 @@ def rank_main(rank: int, args: argparse.Namespace, store: str) -> None:
     else:
         torch.set_num_threads(1)
     dist.init_process_group("nccl" if args.device == "cuda" else "gloo", init_method="file://" + store, rank=rank,
-                            world_size=nranks, timeout=datetime.timedelta(seconds=120))
+                            world_size=nranks, timeout=datetime.timedelta(seconds=120),
+                            device_id=device if args.device == "cuda" else None)
     place = Place(device)
     nl.enable(replace=False, backend=args.backend, config=nearlight.Config(timeout_ms=60_000))
     dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[args.dtype]
@@ -234,7 +276,13 @@ def rank_main(rank: int, args: argparse.Namespace, store: str) -> None:
         reduces["nccl_direct"] = Direct(rank, nranks, device)
     reduces["nearlight"] = nl.all_reduce
     reduces = {name: reduces[name] for name in args.variants if name in reduces}
-    rows, begin = [], time.monotonic()
+    begin = time.monotonic()
+    rows: list[dict[str, Any]] = []
+    result = {"schema": 1, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+              "commit": args.commit, "command": args.command,
+              "env": {name: value for name, value in sorted(os.environ.items()) if name.startswith(KEPT_VARIABLES)
+                      and name != "NEARLIGHT_LIB"},
+              "machine": machine(place, nranks), "nearlight": nl._groups.get("").comm.info()._asdict(), "rows": rows}
     for name in args.models:
         shape = shape_of(name)
         batches = args.batch or [batch for batch in shape.batches if batch <= 32]
@@ -246,25 +294,26 @@ def rank_main(rank: int, args: argparse.Namespace, store: str) -> None:
             rows.append(made)
             if rank == 0:
                 print_row(made)
+                if args.json:
+                    write_result(args.json, result)
         del model
         if place.gpu:
             torch.cuda.empty_cache()
-    if rank == 0 and args.json:
-        result = {"schema": 1, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                  "commit": args.commit, "command": args.command,
-                  "env": {name: value for name, value in sorted(os.environ.items()) if name.startswith(KEPT_VARIABLES)
-                          and name != "NEARLIGHT_LIB"},
-                  "machine": machine(place, nranks), "nearlight": nl._groups.get("").comm.info()._asdict(), "rows": rows}
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
     if rank == 0:
         print(f"{time.monotonic() - begin:.0f} s, {sum(made['wrong'] for made in rows)} wrong")
     dist.barrier()
     nl.disable()
     dist.destroy_process_group()
-    if any(made["wrong"] for made in rows):
+    if any(made["wrong"] or made["uncovered"] for made in rows):
         raise SystemExit(1)
+
+
+def write_result(path: str, result: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    os.replace(path + ".new", path)
 
 
 def commit() -> str:
@@ -299,19 +348,23 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         context = torch.multiprocessing.get_context("spawn")
         ranks = [context.Process(target=rank_main, args=(rank, args, os.path.join(folder, "store"))) for rank in range(args.ranks)]
-        for process in ranks:
-            process.start()
-        end = time.monotonic() + args.total_s
-        # The first that fails ends the others, which would wait for it.
-        while any(process.is_alive() for process in ranks) and time.monotonic() < end:
-            if any(process.exitcode for process in ranks):
-                end = min(end, time.monotonic() + 10)
-            time.sleep(0.1)
-        late = [rank for rank, process in enumerate(ranks) if process.is_alive()]
-        for rank in late:
-            ranks[rank].kill()
-        for process in ranks:
-            process.join()
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        try:
+            for process in ranks:
+                process.start()
+            end = time.monotonic() + args.total_s
+            # The first that fails ends the others, which would wait for it.
+            while any(process.is_alive() for process in ranks) and time.monotonic() < end:
+                if any(process.exitcode for process in ranks):
+                    end = min(end, time.monotonic() + 10)
+                time.sleep(0.1)
+        finally:  # nothing is left running, however this ends
+            late = [rank for rank, process in enumerate(ranks) if process.is_alive()]
+            for rank in late:
+                ranks[rank].kill()
+            for process in ranks:
+                if process.pid is not None:
+                    process.join()
     if late:
         print(f"run.py: ranks {late} were ended before they were done", file=sys.stderr)
     return 1 if any(process.exitcode for process in ranks) else 0

@@ -11,6 +11,7 @@ namespace {
 ncclResult_t state_of(Entry& entry) {
   switch (entry.state.load(std::memory_order_acquire)) {
     case State::attaching:
+    case State::finalizing:
       return ncclInProgress;
     case State::broken: {
       const std::lock_guard lock(entry.guard);

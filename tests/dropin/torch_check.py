@@ -2,25 +2,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch with and without the drop-in for NCCL, on two GPUs: the same program, the same results.
 
-    torch_check.py [--nearlight PATH] [--only NAME,...] [--limit SECONDS]
+    torch_check.py [--nearlight PATH] [--only NAME,...] [--limit SECONDS] [--total-s SECONDS]
+    torch_check.py --device cpu      the programs alone, twice, over gloo: whether they run and repeat themselves
 
-Runs each of the programs below (all_reduce by itself, CUDA graphs, DDP, FSDP, tensor parallelism, the first of
-them with expandable segments, too) as two processes, first as they are and then under `nearlight run --stats`, and
-compares what they give: to the bit, and where the bits differ by how much. Ends with 1 when a program fails or hangs,
-when results differ by more than rounding, or when the drop-in took nothing. Has not run on a GPU yet.
+Runs each of the programs below (collectives by themselves, CUDA graphs, DDP, FSDP, tensor parallelism, sequence
+parallelism; with expandable segments; with every function taken) as two processes, first as they are and then under
+`nearlight run --stats`, and compares what they give: to the bit, and where the bits differ by how much. Ends with 1 when
+a program fails or hangs, when results differ by more than rounding, or when the drop-in took none of the functions that
+a case is there for. Has not run on a GPU yet.
 """
 
 import argparse
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 
-PROGRAMS = ("collectives", "graphs", "ddp", "fsdp", "tensor_parallel")
+ALL = {"NEARLIGHT_DROPIN_TAKES": "all"}
+# Program, variables, functions that the drop-in must have taken.
+CASES = (("collectives", {}, ("AllReduce",)),
+         ("graphs", {}, ("AllReduce",)),
+         ("ddp", {}, ("AllReduce",)),
+         ("fsdp", {}, ("AllReduce",)),
+         ("tensor_parallel", {}, ("AllReduce",)),
+         ("collectives", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, ("AllReduce",)),
+         ("collectives", ALL, ("AllReduce", "AllGather", "Broadcast")),
+         ("fsdp", ALL, ("AllGather", "ReduceScatter")),
+         ("sequence_parallel", ALL, ("AllGather", "ReduceScatter")))
+CPU_PROGRAMS = ("ddp", "fsdp", "tensor_parallel", "sequence_parallel")
 # Relative to the largest value: what another order of rounding may give.
 TOLERANCE = 1e-2
+GRACE_S = 10  # between SIGTERM, on which the counts are printed, and SIGKILL
+DEVICE = "cuda"
 
 
 # ---- the programs, in the ranks --------------------------------------------------------------------------
@@ -28,8 +46,8 @@ TOLERANCE = 1e-2
 def data(torch, shape, dtype, rank, salt):
     generator = torch.Generator().manual_seed(1000 * salt + rank)
     if dtype.is_floating_point:
-        return torch.randn(shape, generator=generator).to(dtype).cuda()
-    return torch.randint(-100, 100, shape, generator=generator).to(dtype).cuda()
+        return torch.randn(shape, generator=generator).to(dtype).to(DEVICE)
+    return torch.randint(-100, 100, shape, generator=generator).to(dtype).to(DEVICE)
 
 
 def collectives(torch, dist, rank):
@@ -76,7 +94,8 @@ def graphs(torch, dist, rank):
         dist.all_reduce(target)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # The process group's own thread asks CUDA about events meanwhile.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         target.copy_(source)
         for _ in range(8):
             dist.all_reduce(target)
@@ -94,59 +113,88 @@ def graphs(torch, dist, rank):
 
 def model(torch):
     torch.manual_seed(7)
-    return torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256)).cuda()
+    return torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256)).to(DEVICE)
 
 
 def train(torch, net, rank, steps=5):
+    """Losses; the gradients of one more step are left."""
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     out = []
-    for step in range(steps):
+    for step in range(steps + 1):
         loss = net(data(torch, (32, 256), torch.float32, rank, 100 + step)).square().mean()
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
         out.append(loss.detach())
+        if step < steps:
+            optimizer.step()
+            optimizer.zero_grad()
     return out
 
 
 def ddp(torch, dist, rank):
-    net = torch.nn.parallel.DistributedDataParallel(model(torch), device_ids=[rank], bucket_cap_mb=1)
+    net = torch.nn.parallel.DistributedDataParallel(model(torch), device_ids=[rank] if DEVICE == "cuda" else None, bucket_cap_mb=1)
     losses = train(torch, net, rank)
-    return losses + [parameter.detach() for parameter in net.parameters()]
+    return losses + [part.detach() for parameter in net.parameters() for part in (parameter, parameter.grad)]
 
 
 def fsdp(torch, dist, rank):
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh(DEVICE, (2,))
     net = model(torch)
     for layer in net:
         if isinstance(layer, torch.nn.Linear):
-            fully_shard(layer)
-    fully_shard(net)
+            fully_shard(layer, mesh=mesh)
+    fully_shard(net, mesh=mesh)
     losses = train(torch, net, rank)
-    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    return losses + [parameter.full_tensor().detach() for parameter in net.parameters()] + [getattr(norm, "full_tensor", lambda: norm)()]
+    gradients = [parameter.grad.full_tensor().detach() for parameter in net.parameters()]
+    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0).full_tensor()
+    return losses + gradients + [norm] + [parameter.full_tensor().detach() for parameter in net.parameters()]
+
+
+def parallel_step(torch, net, rank, step):
+    """Output, and the gradients of input and weights."""
+    x = data(torch, (8, 256), torch.bfloat16, rank, 200 + step).requires_grad_()
+    y = net(x)
+    y.float().square().mean().backward()
+    gradients = [parameter.grad.to_local() for parameter in net.parameters()]
+    net.zero_grad()
+    return [y.detach(), x.grad] + gradients
 
 
 def tensor_parallel(torch, dist, rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-    mesh = init_device_mesh("cuda", (2,))
+    mesh = init_device_mesh(DEVICE, (2,))
     net = parallelize_module(model(torch).to(torch.bfloat16), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    out = []
-    for step in range(10):
-        out.append(net(data(torch, (8, 256), torch.bfloat16, 0, 200 + step)).detach())  # the same input on both ranks
-    return out
+    return [tensor for step in range(10) for tensor in parallel_step(torch, net, 0, step)]  # the same input on both ranks
+
+
+def sequence_parallel(torch, dist, rank):
+    """Each rank has its rows; they are gathered before the first layer, and what the second adds up is scattered."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    mesh = init_device_mesh(DEVICE, (2,))
+    net = parallelize_module(model(torch).to(torch.bfloat16), mesh, {"0": ColwiseParallel(input_layouts=Shard(0)),
+                                                                     "2": RowwiseParallel(output_layouts=Shard(0))})
+    return [tensor for step in range(10) for tensor in parallel_step(torch, net, rank, step)]
 
 
 def run_rank(program, rank, path):
     import torch
     import torch.distributed as dist
-    torch.cuda.set_device(rank)
-    torch.backends.cuda.matmul.allow_tf32 = False
     torch.use_deterministic_algorithms(True, warn_only=True)
-    dist.init_process_group("nccl", rank=rank, world_size=2, device_id=torch.device("cuda", rank))
-    results = [tensor.cpu() for tensor in globals()[program](torch, dist, rank)]
-    torch.cuda.synchronize()
+    if DEVICE == "cuda":
+        torch.cuda.set_device(rank)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        dist.init_process_group("nccl", rank=rank, world_size=2, device_id=torch.device("cuda", rank))
+    else:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", rank=rank, world_size=2)
+    # What a functional collective gives is a wrapper until it is waited for.
+    results = [getattr(tensor, "wait", lambda tensor=tensor: tensor)().cpu() for tensor in globals()[program](torch, dist, rank)]
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
     dist.destroy_process_group()
     torch.save(results, path)
 
@@ -159,24 +207,51 @@ def free_port():
         return str(probe.getsockname()[1])
 
 
+def end_group(process):
+    """Of a process and all that it has started. SIGTERM first: the counts are printed then."""
+    for number, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        try:
+            process.wait(timeout=wait)
+        except subprocess.TimeoutExpired:
+            pass
+
+
 def run_both(program, prefix, folder, limit, more):
     """The two ranks' results, or None; and what was printed."""
     environment = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port(), CUBLAS_WORKSPACE_CONFIG=":4096:8", **more)
     paths = [os.path.join(folder, "rank%d.pt" % rank) for rank in range(2)]
-    ranks = [subprocess.Popen(prefix + [sys.executable, os.path.abspath(__file__), "--rank", str(rank), "--program", program,
-                                        "--result", paths[rank]],
-                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]
-    output, good = "", True
-    for process in ranks:
-        try:
-            output += process.communicate(timeout=limit)[0]
-        except subprocess.TimeoutExpired:
-            output += "did not end within %d s\n" % limit
-            for other in ranks:
-                other.kill()
-            output += process.communicate()[0]
-        good = good and process.returncode == 0
-    return (paths if good else None), output
+    logs = [open(os.path.join(folder, "rank%d.txt" % rank), "w+", encoding="utf-8", errors="replace") for rank in range(2)]
+    ranks, late = [], False
+    try:
+        for rank in range(2):
+            ranks.append(subprocess.Popen(
+                prefix + [sys.executable, os.path.abspath(__file__), "--device", DEVICE, "--rank", str(rank), "--program", program,
+                          "--result", paths[rank]],
+                env=environment, stdin=subprocess.DEVNULL, stdout=logs[rank], stderr=subprocess.STDOUT, start_new_session=True))
+        end = time.monotonic() + limit
+        # The first that fails ends the other, which would wait for it.
+        while any(process.poll() is None for process in ranks) and time.monotonic() < end:
+            if any(process.poll() for process in ranks):
+                end = min(end, time.monotonic() + GRACE_S)
+            time.sleep(0.05)
+        late = any(process.poll() is None for process in ranks)
+    finally:
+        for process in ranks:
+            if process.poll() is None:
+                end_group(process)
+    output = ""
+    for rank, log in enumerate(logs):
+        log.seek(0)
+        output += log.read()
+        log.close()
+        output += "rank %d: exit status %s\n" % (rank, ranks[rank].returncode) if ranks[rank].returncode else ""
+    if late:
+        output += "did not end within %d s\n" % limit
+    return (paths if not late and all(process.returncode == 0 for process in ranks) else None), output
 
 
 def compare(plain, ours):
@@ -232,53 +307,87 @@ def self_test():
         if (difference(plain, ours) <= TOLERANCE) != good:
             print("compared wrongly: %s and %s" % (plain, ours))
             return 1
+    table = """what           bytes                       count  why
+communicator              taken                2  attached: 2 ranks, nccl_window, 84 MiB of scratch
+AllGather      to 1 MiB   forwarded            7  NEARLIGHT_DROPIN_TAKES leaves this function to NCCL
+AllReduce      0          forwarded            1  no elements
+AllReduce      to 1 KiB   taken                4  measured
+AllReduce      above      taken                5  measured
+"""
+    if taken_of(table + table) != {"AllReduce": 18}:
+        print("counted wrongly: %s" % taken_of(table + table))
+        return 1
     return 0
 
 
 def taken_of(output):
-    import re
-    return sum(int(n) for n in re.findall(r": (\d+) calls taken,", output))
+    """Calls that were taken, by function, of all processes: from the tables of `nearlight run --stats`."""
+    taken = {}
+    for name, count in re.findall(r"^(\w+) +(?:0|to \d+ [KM]iB|above) +taken +(\d+) ", output, re.M):
+        taken[name] = taken.get(name, 0) + int(count)
+    return taken
+
+
+def run_case(program, more, must, prefix, limit):
+    """Whether it was good; prints a line about it."""
+    title = program + "".join(" " + value for value in more.values())
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        plain, plain_output = run_both(program, [], one, limit, more)
+        ours, output = (None, "") if plain is None else run_both(program, prefix, two, limit, more)
+        if plain is None or ours is None:
+            print("%-45s FAILED %s\n%s" % (title, "as it is" if plain is None else "the second time" if not prefix else "with the drop-in",
+                                           (plain_output if plain is None else output)[-6000:]))
+            return False
+        count, differ, worst = compare(plain, ours)
+    taken = taken_of(output)
+    missing = [name for name in must if not taken.get(name)] if prefix else []
+    good = worst <= TOLERANCE and count > 0 and not missing
+    told = ", ".join("%d %s" % (calls, name) for name, calls in sorted(taken.items())) or "nothing"
+    print("%-45s %s  %d tensors, %d with other bits, at most %.2g of the largest value; taken: %s%s"
+          % (title, "ok    " if good else "WRONG ", count, differ, worst, told,
+             "; NOT TAKEN: " + ", ".join(missing) if missing else ""))
+    if not good or os.environ.get("VERBOSE"):
+        print(output[-4000:])
+    return good
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    global DEVICE
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nearlight")
     parser.add_argument("--nearlight", default=beside if os.path.exists(beside) else shutil.which("nearlight") or "nearlight")
-    parser.add_argument("--only", default=",".join(PROGRAMS))
-    parser.add_argument("--limit", type=int, default=120)
-    parser.add_argument("--rank", type=int)
-    parser.add_argument("--program")
-    parser.add_argument("--result")
-    parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("--only", help="programs, by commas")
+    parser.add_argument("--limit", type=int, default=120, help="seconds for one program [120]")
+    parser.add_argument("--total-s", type=int, default=570, help="seconds for all; what has no time left is bad [570]")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--program", help=argparse.SUPPRESS)
+    parser.add_argument("--result", help=argparse.SUPPRESS)
+    parser.add_argument("--self-test", action="store_true", help="of the comparison")
     args = parser.parse_args()
+    DEVICE = args.device
     if args.self_test:
         return self_test()
     if args.rank is not None:
         run_rank(args.program, args.rank, args.result)
         return 0
-    bad = 0
-    cases = [(name, {}) for name in args.only.split(",")]
-    if "collectives" in args.only.split(","):
-        cases.append(("collectives", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}))
-    for name, more in cases:
-        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-            plain, plain_output = run_both(name, [], one, args.limit, more)
-            ours, output = run_both(name, [args.nearlight, "run", "--stats", "--"], two, args.limit, more)
-            title = name + "".join(" " + value for value in more.values())
-            if plain is None or ours is None:
-                bad += 1
-                print("%-45s FAILED %s the drop-in\n%s" % (title, "without" if plain is None else "with",
-                                                           (plain_output if plain is None else output)[-6000:]))
-                continue
-            count, differ, worst = compare(plain, ours)
-            taken = taken_of(output)
-            good = worst <= TOLERANCE and taken > 0
-            bad += not good
-            print("%-45s %s  %d tensors, %d with other bits, at most %.2g of the largest value; %d calls taken"
-                  % (title, "ok    " if good else "WRONG ", count, differ, worst, taken))
-            if not good or os.environ.get("VERBOSE"):
-                print(output[-4000:])
-            sys.stdout.flush()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    cases = CASES if DEVICE == "cuda" else tuple((program, {}, ()) for program in CPU_PROGRAMS)
+    if args.only:
+        known = {case[0] for case in cases}
+        if unknown := set(args.only.split(",")) - known:
+            parser.error("--only: no %s; there are %s" % (", ".join(sorted(unknown)), ", ".join(sorted(known))))
+        cases = [case for case in cases if case[0] in args.only.split(",")]
+    prefix = [args.nearlight, "run", "--stats", "--"] if DEVICE == "cuda" else []
+    end, bad = time.monotonic() + args.total_s, 0
+    for program, more, must in cases:
+        left = end - time.monotonic()
+        if left < 2:
+            print("%-45s LEFT OUT: the time is over" % program)
+            bad += 1
+            continue
+        bad += not run_case(program, more, must, prefix, min(args.limit, left / 2))
+        sys.stdout.flush()
     print("%d of %d bad" % (bad, len(cases)))
     return 1 if bad else 0
 

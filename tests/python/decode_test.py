@@ -6,9 +6,12 @@ import glob
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+import types
 import unittest
 
 import torch
@@ -35,6 +38,8 @@ def faults_of(result):
         what = f"{row['model']} batch {row['batch']}"
         if row["wrong"] != 0:
             found.append(what + ": wrong results")
+        if row["uncovered"]:
+            found.append(what + ": the host's time is in it")
         shape = shape_of(row["model"])
         if row["all_reduces"] != shape.all_reduces or row["bytes"] != row["batch"] * shape.hidden * {"bf16": 2, "f32": 4}[row["dtype"]]:
             found.append(what + ": not the workload's all-reduces")
@@ -142,6 +147,45 @@ class Program(unittest.TestCase):
         self.assertRegex(ran.stdout, r"NCCL's communication time removed: ")
         self.assertRegex(ran.stdout, r"\d+ s, 0 wrong\n")
 
+    def test_samples_that_were_not_covered(self):
+        covered, other = [(10.0, True)] * 8, [(90.0, False)] * 3
+        self.assertEqual(program.covered_of(covered + other), ([10.0] * 8, True))
+        self.assertEqual(program.covered_of([(10.0, True)] * 4), ([10.0] * 4, False))  # too few of any kind
+        self.assertEqual(program.covered_of(covered + other * 3), ([10.0] * 8 + [90.0] * 9, False))
+        route = types.SimpleNamespace(algorithm="one_shot", protocol="ll", grid=1)
+        times = {"none": covered, "nccl": covered + other, "nearlight": other * 2}
+        made = program.row(TINY, 1, 2, "bf16", 8, times, 0, route)
+        self.assertEqual(made["uncovered"], ["nearlight"])
+        self.assertEqual((made["steps"]["nccl"]["samples"], made["steps"]["nccl"]["left_out"]), (8, 3))
+        self.assertEqual(made["steps"]["nccl"]["max_us"], 10.0)
+
+    def test_a_signal_ends_the_ranks_too(self):
+        started = subprocess.Popen([sys.executable, "-B", os.path.join(DECODE, "run.py"), "--device", "cpu", "--models", "tiny",
+                                    "--samples", "1000000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   start_new_session=True)
+        def running():
+            """Processes of its session that have not ended."""
+            found = []
+            for path in glob.glob("/proc/[0-9]*/stat"):
+                try:
+                    with open(path, encoding="utf-8") as file:
+                        state, _, _, session = file.read().rpartition(")")[2].split()[:4]
+                except OSError:
+                    continue  # it has just ended
+                if int(session) == started.pid and state != "Z":
+                    found.append(path)
+            return found
+
+        end = time.monotonic() + 60
+        while len(running()) < 3 and time.monotonic() < end:
+            time.sleep(0.1)
+        self.assertGreaterEqual(len(running()), 3)
+        started.terminate()
+        self.assertEqual(started.wait(60), 128 + signal.SIGTERM)
+        while running() and time.monotonic() < end + 30:
+            time.sleep(0.1)
+        self.assertEqual(running(), [])
+
     def test_it_ends_in_time(self):
         ran = self.run_it("--total-s", "0.5")
         self.assertEqual(ran.returncode, 1)
@@ -166,10 +210,10 @@ class Committed(unittest.TestCase):
     def test_faults_are_found(self):
         step = {"min_us": 1.0, "p50_us": 2.0, "p95_us": 3.0, "p99_us": 4.0, "max_us": 5.0, "samples": 10}
         row = {"model": "tiny", "batch": 1, "dtype": "bf16", "all_reduces": 5, "bytes": 128, "wrong": 0, "share_removed": 0.5,
-               "steps": {"none": step, "nccl": dict(step, p50_us=3.0), "nearlight": dict(step, p50_us=2.5)}}
+               "uncovered": [], "steps": {"none": step, "nccl": dict(step, p50_us=3.0), "nearlight": dict(step, p50_us=2.5)}}
         result = {"schema": 1, "date": "", "commit": "", "command": "", "env": {}, "machine": {}, "nearlight": {}, "rows": [row]}
         self.assertEqual(faults_of(result), [])
-        for changed in ({"wrong": 1}, {"bytes": 64}, {"share_removed": 0.9}, {"steps": {"none": step, "nccl": step}},
+        for changed in ({"wrong": 1}, {"uncovered": ["nccl"]}, {"bytes": 64}, {"share_removed": 0.9}, {"steps": {"none": step, "nccl": step}},
                         {"steps": dict(row["steps"], none=dict(step, p99_us=1.0))}):
             self.assertNotEqual(faults_of(dict(result, rows=[dict(row, **changed)])), [], changed)
         self.assertNotEqual(faults_of({"rows": []}), [])
