@@ -60,7 +60,6 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
                                                                std::unique_ptr<Fallback> fallback) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
   const Deadline deadline = create_deadline(options);
-  CudaControl::free_retired();
   const int nranks = exchange->nranks();
   if (nranks < 1 || nranks > protocol::kMaxRanks) {
     return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
