@@ -109,7 +109,7 @@ class CudaCommunicator final : public Communicator {
   // everybody's.
   Status made_elsewhere(Status outcome, cudaStream_t stream, bool capturing);
   Status give_to_nccl(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
-                      cudaStream_t stream);
+                      cudaStream_t stream, bool capturing);
   // By the CPU, likewise.
   Status stage(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                cudaStream_t stream, bool capturing);

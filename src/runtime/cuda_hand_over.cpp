@@ -24,13 +24,14 @@ Status CudaCommunicator::may_go_elsewhere(route::Algorithm algorithm) const {
 Status CudaCommunicator::hand_over(const void* send, void* recv, std::size_t count, DataType type,
                                    const Reduction& op, cudaStream_t stream, bool capturing) {
   Status outcome = before_nccl(stream);
-  if (outcome.ok()) outcome = give_to_nccl(send, recv, count, type, op, stream);
+  if (outcome.ok()) outcome = give_to_nccl(send, recv, count, type, op, stream, capturing);
   return handed_over(std::move(outcome), stream, capturing);
 }
 
 Status CudaCommunicator::hand_over(const CollectiveCall& call, cudaStream_t stream, bool capturing) {
   Status outcome = before_nccl(stream);
-  if (outcome.ok()) outcome = fallback_->collective(call, nranks(), stream, Deadline::after(timeout_));
+  if (outcome.ok())
+    outcome = fallback_->collective(call, nranks(), stream, capturing, Deadline::after(timeout_));
   return handed_over(std::move(outcome), stream, capturing);
 }
 
@@ -57,7 +58,7 @@ Status CudaCommunicator::made_elsewhere(Status outcome, cudaStream_t stream, boo
 }
 
 Status CudaCommunicator::give_to_nccl(const void* send, void* recv, std::size_t count, DataType type,
-                                      const Reduction& op, cudaStream_t stream) {
+                                      const Reduction& op, cudaStream_t stream, bool capturing) {
   const std::size_t bytes = count * size_of(type);
   const bool own_buffer = route::needs_own_buffer(nccl_, type, bytes);
   const void* from = send;
@@ -73,7 +74,7 @@ Status CudaCommunicator::give_to_nccl(const void* send, void* recv, std::size_t 
     NL_TRY_CUDA(cudaMemcpyAsync(to, send, bytes, cudaMemcpyDeviceToDevice, stream));
     from = to;
   }
-  NL_TRY(fallback_->all_reduce(from, to, count, type, reduce, stream, Deadline::after(timeout_)));
+  NL_TRY(fallback_->all_reduce(from, to, count, type, reduce, stream, capturing, Deadline::after(timeout_)));
   if (own_buffer) NL_TRY_CUDA(cudaMemcpyAsync(recv, to, bytes, cudaMemcpyDeviceToDevice, stream));
   return {};
 }

@@ -21,12 +21,16 @@ class Fallback {
   // of ours that waits for another rank. Collective, over `exchange` as well; for messages from `first_bytes`
   // on.
   virtual Status prepare(Exchange& exchange, std::size_t first_bytes, Deadline deadline) = 0;
-  // Enqueues; may be captured. `type` and `op` are those that route::kept_from_nccl lets through. The
-  // deadline is for the host's part: what is enqueued waits for the other ranks as long as NCCL does.
+  // Enqueues. `type` and `op` are those that route::kept_from_nccl lets through. `capturing`: whether the
+  // stream is. The deadline is for the host's part, in which the first call of a kind waits for the other
+  // ranks' (in a capture without a limit: what connects should have been called before); what is enqueued
+  // waits for them as long as NCCL does. After Code::timeout NCCL may still use buffers and stream until its
+  // communicator is aborted.
   virtual Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
-                            Stream stream, Deadline deadline) = 0;
+                            Stream stream, bool capturing, Deadline deadline) = 0;
   // The same of a collective that goes by parts.
-  virtual Status collective(const CollectiveCall& call, int nranks, Stream stream, Deadline deadline) = 0;
+  virtual Status collective(const CollectiveCall& call, int nranks, Stream stream, bool capturing,
+                            Deadline deadline) = 0;
 };
 
 }  // namespace nearlight::runtime

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <bitset>
 #include <chrono>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -47,6 +50,43 @@ class WarmUp {
   std::atomic<bool> busy_{false};
 };
 
+// What is enqueued on `later` from here on waits for what is on `earlier`.
+Status follow(cudaStream_t later, cudaStream_t earlier) {
+  cudaEvent_t event = nullptr;
+  NL_TRY_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  const auto join = [&]() -> Status {
+    NL_TRY_CUDA(cudaEventRecord(event, earlier));
+    NL_TRY_CUDA(cudaStreamWaitEvent(later, event, 0));
+    return {};
+  };
+  const Status joined = join();
+  // Freed when the streams have passed it.
+  const cudaError_t destroyed = cudaEventDestroy(event);
+  return joined.ok() ? cuda_status("cudaEventDestroy", destroyed) : joined;
+}
+
+// What NCCL may connect for anew: it chooses an algorithm by collective, size, type and operator. Sizes by
+// powers of two.
+class Kind {
+ public:
+  static constexpr std::size_t kSizes = 64, kTypes = 16, kOps = 8;
+  static constexpr std::size_t kNumber = std::size(kCollectives) * kSizes * kTypes * kOps;
+  static_assert(std::size(kDataTypes) <= kTypes);
+
+  Kind(Collective collective, std::size_t bytes, DataType type, ReduceOp op) {
+    const auto place = std::find(std::begin(kCollectives), std::end(kCollectives), collective);
+    number_ = static_cast<std::size_t>(place - std::begin(kCollectives));
+    number_ =
+        number_ * kSizes + std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(bytes)), kSizes - 1);
+    number_ = number_ * kTypes + static_cast<std::size_t>(type) % kTypes;
+    number_ = number_ * kOps + static_cast<std::size_t>(op) % kOps;
+  }
+  std::size_t number() const { return number_; }
+
+ private:
+  std::size_t number_;
+};
+
 class NcclFallback final : public Fallback {
  public:
   NcclFallback(const Nccl& nccl, ncclComm* comm, int device) : nccl_(nccl), comm_(comm), device_(device) {}
@@ -73,17 +113,51 @@ class NcclFallback final : public Fallback {
   }
 
   Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
-                    Stream stream, Deadline deadline) override {
-    return enqueued(
-        nccl_.all_reduce(send, recv, count, static_cast<int>(type), static_cast<int>(op), comm_, stream),
-        "ncclAllReduce", deadline);
+                    Stream stream, bool capturing, Deadline deadline) override {
+    const auto call = [nccl = &nccl_, comm = comm_, send, recv, count, type, op](Stream on) {
+      return nccl->all_reduce(send, recv, count, static_cast<int>(type), static_cast<int>(op), comm, on);
+    };
+    return make(call, {Collective::all_reduce, count * size_of(type), type, op}, "ncclAllReduce", stream,
+                capturing, deadline);
   }
 
-  Status collective(const CollectiveCall& call, int nranks, Stream stream, Deadline deadline) override {
-    return enqueued(enqueue(nccl_, comm_, call, nranks, stream), name_of(call.collective), deadline);
+  Status collective(const CollectiveCall& call, int nranks, Stream stream, bool capturing,
+                    Deadline deadline) override {
+    const auto enqueues = [nccl = &nccl_, comm = comm_, call, nranks](Stream on) {
+      return enqueue(*nccl, comm, call, nranks, on);
+    };
+    return make(enqueues, {call.collective, call.count * size_of(call.type), call.type, call.op.op},
+                name_of(call.collective), stream, capturing, deadline);
   }
 
  private:
+  template <class Call>
+  Status make(const Call& call, Kind kind, const char* what, Stream stream, bool capturing,
+              Deadline deadline) {
+    // A capture is its thread's affair, and connects nothing that was called before.
+    if (capturing || connected_[kind.number()]) return enqueued(call(stream), what, deadline);
+    NL_TRY(make_first(call, what, static_cast<cudaStream_t>(stream), deadline));
+    connected_.set(kind.number());
+    return {};
+  }
+
+  // NCCL may connect, for which its host waits for the other ranks' without a limit.
+  Status make_first(std::function<Status(Stream)> call, const char* what, cudaStream_t stream,
+                    Deadline deadline) {
+    std::shared_ptr<memory::OwnStream> own;
+    cudaStream_t on = stream;
+    // In the thread that makes the call this handle would be another stream.
+    if (stream == cudaStreamPerThread) {
+      NL_TRY_ASSIGN(memory::OwnStream made, memory::OwnStream::create());
+      own = std::make_shared<memory::OwnStream>(std::move(made));
+      on = own->get();
+      NL_TRY(follow(on, stream));
+    }
+    NL_TRY(memory::nccl_call(
+        nccl_, comm_, device_, what, [call = std::move(call), own, on] { return call(on); }, deadline));
+    return own == nullptr ? Status() : follow(stream, on);
+  }
+
   static Status enqueue(const Nccl& nccl, ncclComm* comm, const CollectiveCall& call, int nranks,
                         Stream stream) {
     const int type = static_cast<int>(call.type), op = static_cast<int>(call.op.op);
@@ -150,6 +224,7 @@ class NcclFallback final : public Fallback {
   const Nccl& nccl_;
   ncclComm* comm_;
   int device_;
+  std::bitset<Kind::kNumber> connected_;
 };
 
 }  // namespace

@@ -283,6 +283,7 @@ Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t)
   if (count("launch") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch: planted error");
 }
+Status load(const AllReduceArgs&, const LaunchShape&) { return {}; }
 Status launch_alone(const AllReduceArgs& args, DataType type, std::uint32_t max_ctas, cudaStream_t) {
   last_launch = {args.op, args.factor, max_ctas};
   if (count("launch_alone") != cudaSuccess) return failure(Code::cuda_error, "launch_alone: planted error");

@@ -48,7 +48,7 @@ class FakeNccl final : public runtime::Fallback {
     return agree(exchange, rank_ == 1 ? asked_.prepare_answer : Status(), deadline);
   }
   Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
-                    runtime::Stream, Deadline) override {
+                    runtime::Stream, bool, Deadline) override {
     ++asked_.calls;
     asked_.count = count;
     asked_.send = send;
@@ -58,7 +58,8 @@ class FakeNccl final : public runtime::Fallback {
     if (asked_.looks) asked_.full_stops_before = fake_cuda::calls()["launch_full_stop"];
     return asked_.answer;
   }
-  Status collective(const runtime::CollectiveCall& call, int nranks, runtime::Stream, Deadline) override {
+  Status collective(const runtime::CollectiveCall& call, int nranks, runtime::Stream, bool,
+                    Deadline) override {
     ++asked_.by_parts;
     EXPECT_EQ(nranks, 2);
     asked_.collective = call.collective;

@@ -7,12 +7,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -257,8 +259,12 @@ bool names(const std::string& text, int rank) {
   return list.find(std::to_string(rank)) != std::string::npos;
 }
 
-// "" when it went as it must.
-std::string run_trial(const Trial& trial) {
+struct TrialOutcome {
+  std::string problems;  // "" when it went as it must
+  bool struck = false;   // at its point, not only later
+};
+
+TrialOutcome run_trial(const Trial& trial) {
   const std::string key = fresh_key();
   std::vector<Spawned> ranks;
   for (std::size_t rank = 0; rank < trial.devices.size(); ++rank) {
@@ -273,7 +279,7 @@ std::string run_trial(const Trial& trial) {
   std::int64_t struck_ns = 0;
   if (trial.point == nullptr) {
     for (const Spawned& rank : ranks) {
-      if (!rank.wait_for_output("going")) return "\n  a rank does not get on:\n" + rank.output();
+      if (!rank.wait_for_output("going")) return {"\n  a rank does not get on:\n" + rank.output()};
     }
     std::this_thread::sleep_for(milliseconds(100));  // into the call
     struck_ns = clock_ns();
@@ -318,31 +324,50 @@ std::string run_trial(const Trial& trial) {
       problems += "\n  rank " + std::to_string(rank) + " ended with " + std::to_string(end) + ":\n" +
                   ranks[rank].output();
   }
-  return problems.empty() ? "" : "\n" + trial.to_string() + problems;
+  return {problems.empty() ? "" : "\n" + trial.to_string() + problems, struck_of(victim.output()) != 0};
 }
 
-// Several at a time, since most of one is the start of processes and waiting for limits.
-void run_trials(const std::vector<Trial>& trials, unsigned at_a_time) {
+using Points = std::set<const fault_points::Point*>;
+
+// Several at a time, since most of one is the start of processes and waiting for limits. Returns the points at
+// which a rank was struck.
+Points run_trials(const std::vector<Trial>& trials, unsigned at_a_time) {
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::string problems;
+  Points struck;
+  std::size_t at_points = 0;
   std::vector<std::thread> threads;
   for (unsigned thread = 0; thread < at_a_time; ++thread) {
     threads.emplace_back([&] {
       for (std::size_t i = next++; i < trials.size(); i = next++) {
-        const std::string one = run_trial(trials[i]);
+        const TrialOutcome one = run_trial(trials[i]);
         const std::lock_guard lock(mutex);
-        problems += one;
+        problems += one.problems;
+        if (one.struck) struck.insert(trials[i].point);
+        at_points += one.struck;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(problems, "");
-  std::printf("%zu trials\n", trials.size());
+  std::printf("%zu trials, %zu of them at a point of creation\n", trials.size(), at_points);
+  return struck;
 }
 
 bool is_a_processes(const fault_points::Point& point) {
   return point.creation != fault_points::Creation::nccl;
+}
+
+// A rank that is to be struck at a point which it never comes by is killed in its calls instead, which says
+// nothing of the point. Some points are rank 0's, or the others'; but one rank must come by each of them,
+// except for what is done only where it is asked for.
+void expect_all_struck(const Points& struck) {
+  const Points never = {&fault_points::kCudaCalibrate};
+  for (const fault_points::Point* const point : fault_points::all()) {
+    if (!is_a_processes(*point)) continue;
+    EXPECT_EQ(struck.count(point), never.count(point) == 0 ? 1u : 0u) << point->name;
+  }
 }
 
 std::vector<Trial> at_every_point(const std::vector<int>& devices) {
@@ -354,8 +379,8 @@ std::vector<Trial> at_every_point(const std::vector<int>& devices) {
       Trial trial;
       trial.devices = devices;
       trial.victim = victim;
-      // A stopped one takes the others their limit.
-      trial.signal = index % 4 == 0 ? SIGSTOP : SIGKILL;
+      // A stopped one takes the others their limit. On every rank in turn.
+      trial.signal = (index / devices.size() + static_cast<std::size_t>(victim)) % 4 == 0 ? SIGSTOP : SIGKILL;
       trial.point = point;
       trial.nth = point == &fault_points::kExchangeRound ? static_cast<int>(index % 12) : 0;
       trials.push_back(trial);
@@ -388,7 +413,15 @@ std::vector<Trial> in_calls(const std::vector<int>& devices) {
   return trials;
 }
 
-TEST(KillsTwoGpus, AtEveryPointOfCreationOnEveryRank) { run_trials(at_every_point({0, 1}), 10); }
+TEST(KillsTwoGpus, AtEveryPointOfCreationOnEveryRank) {
+  const auto trials = at_every_point({0, 1});
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(std::any_of(trials.begin(), trials.end(), [rank](const Trial& trial) {
+      return trial.victim == rank && trial.signal == SIGSTOP;
+    })) << rank;
+  }
+  expect_all_struck(run_trials(trials, 10));
+}
 // One group at a time: kernels of several processes that wait would take turns on a GPU.
 TEST(KillsTwoGpus, InCallsOnEveryRank) { run_trials(in_calls({0, 1}), 1); }
 

@@ -113,7 +113,7 @@ Call any_call(Random& random, const GpuStorm& storm, const Group& group, bool in
 }
 
 struct Totals {
-  std::atomic<std::uint64_t> barriers{0}, hops{0}, held{0};
+  std::atomic<std::uint64_t> barriers{0}, hops{0}, held{0}, staged{0};
 };
 
 // One rank's calls: on the stream that it is on, with what is its own affair drawn from its own numbers.
@@ -155,6 +155,7 @@ class Player {
     if (other_input) told.pattern.seed -= 1'000'000;
     NL_TRY(ok_or("prepare", prepare(work, stream())));
     NL_TRY(rank_.all_reduce(work, call.options, stream()));
+    if (first_rank && call.options.algorithm == Algorithm::staged) ++totals_.staged;
     ++checks;
     return ok_or("check", check(told, rank_.report, stream()));
   }
@@ -213,6 +214,7 @@ class StormGroup {
     outcome_.barriers += totals_.barriers;
     outcome_.hops += totals_.hops;
     outcome_.held += totals_.held;
+    outcome_.staged += totals_.staged;
     return problems_.empty();
   }
   const std::string& problems() const { return problems_; }
@@ -350,7 +352,7 @@ std::string GpuStormOutcome::to_string() const {
   return std::to_string(operations) + " operations in " + time + " s (" + std::to_string(eager) + " eager, " +
          std::to_string(replayed) + " replayed; " + std::to_string(groups) + " groups, " +
          std::to_string(barriers) + " barriers, " + std::to_string(hops) + " changes of stream, " +
-         std::to_string(held) + " times held up), " + std::to_string(wrong) + " wrong, " +
+         std::to_string(held) + " times held up, " + std::to_string(staged) + " by the CPU), " + std::to_string(wrong) + " wrong, " +
          std::to_string(stuck) + " stuck" + problems;
 }
 
@@ -383,7 +385,8 @@ std::string command_line_of(const GpuStorm& storm) {
   return "--seed " + std::to_string(storm.seed) + " --operations " + std::to_string(storm.operations) +
          " --seconds " + std::to_string(storm.seconds) + " --gpus " + std::to_string(storm.gpus) +
          " --ranks " + std::to_string(storm.ranks) + " --windows " + (storm.windows ? "1" : "0") +
-         " --staged " + (storm.staged ? "1" : "0");
+         " --staged " + (storm.staged ? "1" : "0") +
+         (storm.plant != GpuStorm::Plant::none ? " --plant " + std::to_string(static_cast<int>(storm.plant)) : "");
 }
 
 bool read_command_line(int argc, char** argv, GpuStorm& storm, std::string& error) {
@@ -410,6 +413,9 @@ bool read_command_line(int argc, char** argv, GpuStorm& storm, std::string& erro
     } else if (name == "--staged") {
       good = good && number <= 1;
       storm.staged = number == 1;
+    } else if (name == "--plant") {
+      good = good && number <= static_cast<std::uint64_t>(GpuStorm::Plant::stays_away);
+      if (good) storm.plant = static_cast<GpuStorm::Plant>(number);
     } else {
       error = "unknown: " + name;
       return false;
@@ -418,6 +424,10 @@ bool read_command_line(int argc, char** argv, GpuStorm& storm, std::string& erro
       error = name + " cannot be \"" + text + "\"";
       return false;
     }
+  }
+  if (storm.windows && storm.staged) {
+    error = "--windows 1 and --staged 1: where NCCL is attached it makes what the CPU would";
+    return false;
   }
   return true;
 }

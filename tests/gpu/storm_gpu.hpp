@@ -28,6 +28,7 @@ struct GpuStorm {
 struct GpuStormOutcome {
   std::uint64_t operations = 0;  // made by each rank, each collective counted once; replays count
   std::uint64_t eager = 0, replayed = 0, barriers = 0, hops = 0, held = 0;
+  std::uint64_t staged = 0;  // calls that were made by the CPU; those in a graph count once
   std::uint64_t groups = 0;
   std::uint64_t wrong = 0;  // checks that found something, on all ranks
   std::uint64_t stuck = 0;  // ranks that waited until the time limit
@@ -44,9 +45,10 @@ struct GpuStormOutcome {
 inline constexpr std::uint64_t kGpuGroupOperations = 40'000;
 GpuStormOutcome run_gpu_storm(const GpuStorm& storm);
 
-// "--seed N --operations N --seconds N --gpus N --ranks N --windows 0|1 --staged 0|1".
+// "--seed N --operations N --seconds N --gpus N --ranks N --windows 0|1 --staged 0|1", and "--plant 1|2" where
+// something is.
 std::string command_line_of(const GpuStorm& storm);
-// The same read; false, and `error`, for one that is none.
+// The same read; false, and `error`, for one that is none, or that cannot be.
 bool read_command_line(int argc, char** argv, GpuStorm& storm, std::string& error);
 
 }  // namespace nearlight::test

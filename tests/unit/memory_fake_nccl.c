@@ -1,5 +1,7 @@
 /* A library with a few of NCCL's symbols: what loads it must say which of the others it misses. */
+#define _DEFAULT_SOURCE
 #include <stddef.h>
+#include <unistd.h>
 
 int ncclGetVersion(int* version) {
   *version = FAKE_VERSION;
@@ -20,6 +22,8 @@ struct FakeCall {
   int type, op;
   void *comm, *stream;
   int calls, result, progress_polls;
+  /* While it is not 0 a call does not return, as one that connects; `waiting`: such calls. */
+  int hold, waiting;
 };
 struct FakeCall fake_call;
 int ncclAllReduce(const void* send, void* recv, size_t count, int type, int op, void* comm, void* stream) {
@@ -30,7 +34,10 @@ int ncclAllReduce(const void* send, void* recv, size_t count, int type, int op, 
   fake_call.op = op;
   fake_call.comm = comm;
   fake_call.stream = stream;
-  ++fake_call.calls;
+  __atomic_fetch_add(&fake_call.calls, 1, __ATOMIC_SEQ_CST);
+  __atomic_fetch_add(&fake_call.waiting, 1, __ATOMIC_SEQ_CST);
+  while (__atomic_load_n(&fake_call.hold, __ATOMIC_SEQ_CST) != 0) usleep(1000);
+  __atomic_fetch_sub(&fake_call.waiting, 1, __ATOMIC_SEQ_CST);
   return fake_call.result;
 }
 #endif

@@ -7,7 +7,10 @@ nearlight_test(runtime
 nearlight_test(runtime_peer_watch SOURCES runtime_peer_watch_test.cpp DEPS nearlight::testing LABELS unit asan)
 nearlight_test(runtime_dump SOURCES runtime_dump_test.cpp DEPS nearlight::testing LABELS unit tsan asan)
 if(NEARLIGHT_HAS_NCCL_HEADERS)
-  nearlight_test(runtime_nccl_fallback SOURCES runtime_nccl_fallback_test.cpp DEPS nearlight::testing LABELS unit)
+  nearlight_test(runtime_nccl_fallback
+    SOURCES runtime_nccl_fallback_test.cpp "${PROJECT_SOURCE_DIR}/tests/api/fake_cuda.cpp"
+      "${PROJECT_SOURCE_DIR}/tests/api/fake_driver.cpp" "${PROJECT_SOURCE_DIR}/tests/api/fake_streams.cpp"
+    DEPS nearlight::testing LABELS unit)
   add_dependencies(nearlight_test_runtime_nccl_fallback nearlight_fake_nccl_c)
   target_compile_definitions(nearlight_test_runtime_nccl_fallback PRIVATE
     FAKE_NCCL="$<TARGET_FILE:nearlight_fake_nccl_c>")

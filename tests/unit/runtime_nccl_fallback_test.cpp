@@ -6,9 +6,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "memory/nccl_api.hpp"
 #include "runtime/nccl_fallback.hpp"
+#include "tests/api/fake_cuda.hpp"
 
 namespace nearlight::runtime {
 namespace {
@@ -20,7 +22,7 @@ struct FakeCall {
   std::size_t count;
   int type, op;
   void *comm, *stream;
-  int calls, result, progress_polls;
+  int calls, result, progress_polls, hold, waiting;
 };
 
 class NcclFallback : public testing::Test {
@@ -40,14 +42,21 @@ class NcclFallback : public testing::Test {
     fallback_ = make_nccl_fallback(**nccl, comm_, 0);
   }
   Status call(DataType type, ReduceOp op, std::chrono::milliseconds limit = std::chrono::seconds(60)) {
-    return fallback_->all_reduce(&send_, &recv_, 17, type, op, &stream_, Deadline::after(limit));
+    return fallback_->all_reduce(&send_, &recv_, count_, type, op, stream_, capturing_,
+                                 Deadline::after(limit));
   }
+  int waiting() const { return __atomic_load_n(&fake_->waiting, __ATOMIC_SEQ_CST); }
+  void hold(bool holds) { __atomic_store_n(&fake_->hold, holds ? 1 : 0, __ATOMIC_SEQ_CST); }
 
   void* library_ = nullptr;
   FakeCall* fake_ = nullptr;
   ncclComm* comm_ = nullptr;
   std::unique_ptr<Fallback> fallback_;
-  int send_ = 0, recv_ = 0, stream_ = 0;
+  int send_ = 0, recv_ = 0;
+  test::fake_cuda::Stream own_stream_{0, 0};
+  runtime::Stream stream_ = own_stream_.handle();
+  std::size_t count_ = 17;
+  bool capturing_ = false;
 };
 
 TEST_F(NcclFallback, PassesEveryTypeAndOperatorByItsNumber) {
@@ -63,7 +72,7 @@ TEST_F(NcclFallback, PassesEveryTypeAndOperatorByItsNumber) {
       EXPECT_EQ(fake_->type, static_cast<int>(type));
       EXPECT_EQ(fake_->op, static_cast<int>(op));
       EXPECT_EQ(fake_->comm, comm_);
-      EXPECT_EQ(fake_->stream, &stream_);
+      EXPECT_EQ(fake_->stream, stream_);
     }
   }
 }
@@ -92,6 +101,77 @@ TEST_F(NcclFallback, FollowsACommunicatorThatEnqueuesLater) {
   // And what goes wrong meanwhile is told.
   fake_->progress_polls = 0;
   EXPECT_EQ(call(DataType::f32, ReduceOp::sum).code(), Code::remote_error);
+}
+
+// A blocking communicator connects on the host at the first call of a kind, for which it waits for the other
+// ranks' without a limit of its own.
+TEST_F(NcclFallback, TheFirstCallOfAKindHasALimit) {
+  hold(true);
+  const auto begin = std::chrono::steady_clock::now();
+  const Status late = call(DataType::f32, ReduceOp::sum, std::chrono::milliseconds(50));
+  EXPECT_EQ(late.code(), Code::timeout) << late.to_string();
+  for (const char* word : {"ncclAllReduce", "not all ranks came in time", "aborted"})
+    EXPECT_NE(late.text().find(word), std::string::npos) << late.text();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_EQ(waiting(), 1) << "what NCCL waits for is left behind";
+  hold(false);
+  while (waiting() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// Only the first: a thread for each call would be dear. Other sizes, types and operators may be other kinds.
+TEST_F(NcclFallback, CallsOfAKindThatIsConnectedAreMadeInPlace) {
+  using std::chrono::milliseconds;
+  ASSERT_TRUE(call(DataType::f32, ReduceOp::sum).ok());
+  // In place the call waits for as long as NCCL does: until another thread lets it go, whatever the limit.
+  const auto made_in_place = [this](DataType type, ReduceOp op) {
+    hold(true);
+    std::thread lets_go([this] {
+      std::this_thread::sleep_for(milliseconds(300));
+      hold(false);
+    });
+    const Status status = call(type, op, milliseconds(50));
+    lets_go.join();
+    while (waiting() != 0) std::this_thread::sleep_for(milliseconds(1));
+    return status.ok();
+  };
+  EXPECT_TRUE(made_in_place(DataType::f32, ReduceOp::sum));
+  EXPECT_FALSE(made_in_place(DataType::f32, ReduceOp::max));
+  EXPECT_FALSE(made_in_place(DataType::bf16, ReduceOp::sum));
+  count_ = 1 << 20;
+  EXPECT_FALSE(made_in_place(DataType::f32, ReduceOp::sum)) << "of another size";
+  ASSERT_TRUE(call(DataType::f32, ReduceOp::sum).ok());
+  EXPECT_TRUE(made_in_place(DataType::f32, ReduceOp::sum));
+}
+
+// A failed first call has connected nothing.
+TEST_F(NcclFallback, AFirstCallThatIsRefusedIsNoFirstCall) {
+  fake_->result = 5;
+  EXPECT_EQ(call(DataType::f32, ReduceOp::sum).code(), Code::invalid_usage);
+  fake_->result = 0;
+  hold(true);
+  EXPECT_EQ(call(DataType::f32, ReduceOp::sum, std::chrono::milliseconds(50)).code(), Code::timeout);
+  hold(false);
+  while (waiting() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// A capture belongs to its thread.
+TEST_F(NcclFallback, ACapturedCallIsMadeInPlace) {
+  capturing_ = true;
+  ASSERT_TRUE(call(DataType::f32, ReduceOp::sum, std::chrono::milliseconds(0)).ok());
+  EXPECT_EQ(fake_->calls, 1);
+}
+
+// The handle of a thread's own stream means another one in the thread that makes the call.
+TEST_F(NcclFallback, AThreadsOwnStreamIsJoinedByEvents) {
+  stream_ = cudaStreamPerThread;
+  test::fake_cuda::reset_calls();
+  ASSERT_TRUE(call(DataType::f32, ReduceOp::sum).ok());
+  EXPECT_NE(fake_->stream, cudaStreamPerThread);
+  auto calls = test::fake_cuda::calls();
+  EXPECT_EQ(calls["cudaEventRecord"], 2);
+  EXPECT_EQ(calls["cudaStreamWaitEvent"], 2);
+  ASSERT_TRUE(call(DataType::f32, ReduceOp::sum).ok());
+  EXPECT_EQ(fake_->stream, cudaStreamPerThread) << "from the second on in place";
 }
 
 }  // namespace
