@@ -56,7 +56,7 @@ Status HostCommunicator::run_fused(const FusedCall& call, Stream stream, const C
                .send = call.input,
                .recv = call.output,
                .count = 0,
-               .trace = tracer_ ? ring_.data() : nullptr,
+               .trace = tracer_ && !options.untraced ? ring_.data() : nullptr,
                .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns},
                .packet_fault = {static_cast<algorithm::host::PacketFault::Kind>(options.packet_fault),
                                 options.faulty_packet}},
