@@ -46,8 +46,9 @@ Status CudaCommunicator::enqueue_fused(const FusedCall& call, Stream stream_poin
                          stream, capturing));
   }
   const algorithm::cuda::FusedArgs args{args_of_region(call.collective), rows_of(call, route)};
-  const algorithm::cuda::FusedShape shape{call.type,        route.route.grid, route.route.threads,
-                                          route.route.held, route.once,       tracer_.has_value() && !options.untraced};
+  const algorithm::cuda::FusedShape shape{call.type,           route.route.grid,
+                                          route.route.threads, route.route.held,
+                                          route.once,          tracer_.has_value() && !options.untraced};
   return launched(algorithm::cuda::launch_fused(args, shape, stream), stream, capturing);
 }
 
