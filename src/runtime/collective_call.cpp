@@ -58,6 +58,9 @@ Sides sides_of(const CollectiveCall& call, int rank, int nranks) {
               extent_of(call.counts, call.places, nranks), 0, 0, false};
     case Collective::all_reduce:
     case Collective::barrier:
+    case Collective::all_reduce_rms_norm:
+    case Collective::all_reduce_bias:
+      // None of those that go by parts.
       break;
   }
   return {call.count, call.count};
@@ -226,6 +229,8 @@ algorithm::Parts parts_of(const CollectiveCall& call, int rank, int nranks) {
         break;
       case Collective::all_reduce:
       case Collective::barrier:
+      case Collective::all_reduce_rms_norm:
+      case Collective::all_reduce_bias:
         break;
     }
   }

@@ -52,6 +52,8 @@ class CudaCommunicator final : public Communicator {
                     Stream stream, const CallOptions& options) override;
   Status collective(const CollectiveCall& call, Stream stream, const CallOptions& options) override;
   Result<route::Route> explain(const CollectiveCall& call, const CallOptions& options) const override;
+  Status fused(const FusedCall& call, Stream stream, const CallOptions& options) override;
+  Result<route::FusedRoute> explain_fused(const FusedCall& call, const CallOptions& options) const override;
   Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
@@ -89,6 +91,7 @@ class CudaCommunicator final : public Communicator {
   Status enqueue_barrier(Stream stream, bool& capturing);
   Status enqueue_collective(const CollectiveCall& call, Stream stream, const CallOptions& options,
                             bool& capturing);
+  Status enqueue_fused(const FusedCall& call, Stream stream, const CallOptions& options, bool& capturing);
   // Of one rank alone: its input is its output.
   Status enqueue_alone(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                        cudaStream_t stream, bool& capturing);

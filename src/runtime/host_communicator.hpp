@@ -48,6 +48,8 @@ class HostCommunicator final : public Communicator {
                     Stream stream, const CallOptions& options) override;
   Status collective(const CollectiveCall& call, Stream stream, const CallOptions& options) override;
   Result<route::Route> explain(const CollectiveCall& call, const CallOptions& options) const override;
+  Status fused(const FusedCall& call, Stream stream, const CallOptions& options) override;
+  Result<route::FusedRoute> explain_fused(const FusedCall& call, const CallOptions& options) const override;
   Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
@@ -84,6 +86,7 @@ class HostCommunicator final : public Communicator {
   // barrier.
   Status run_with_retries(bool can_repeat, const std::function<Status(bool first)>& attempt);
   Status run_collective(const CollectiveCall& call, Stream stream, const CallOptions& options);
+  Status run_fused(const FusedCall& call, Stream stream, const CallOptions& options);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);

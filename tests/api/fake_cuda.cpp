@@ -9,6 +9,7 @@
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
+#include "algorithm/cuda/fused.hpp"
 #include "algorithm/cuda/host_turn.hpp"
 #include "algorithm/cuda/parts.hpp"
 #include "base/fault_point.hpp"
@@ -306,6 +307,19 @@ Status preload_parts() {
 Status preload_traced_parts() {
   if (count("preload_traced_parts") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_traced_parts: planted error");
+}
+Status launch_fused(const FusedArgs& args, const FusedShape& shape, cudaStream_t) {
+  last_launch = {args.all.op, args.all.factor, shape.grid};
+  if (count("launch_fused") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch_fused: planted error");
+}
+Status preload_fused() {
+  if (count("preload_fused") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_fused: planted error");
+}
+Status preload_traced_fused() {
+  if (count("preload_traced_fused") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_traced_fused: planted error");
 }
 Status preload_barrier() {
   if (count("preload_barrier") == cudaSuccess) return {};
