@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from . import _structs as structs
@@ -100,6 +101,7 @@ class Counters(NamedTuple):
     broadcasts: int
     reduces: int
     all_to_alls: int
+    send_recvs: int
 
 
 def _text(value: bytes | None) -> str:
@@ -263,7 +265,7 @@ class Communicator:
         routes = tuple(RouteCount(_text(one.algorithm), _text(one.protocol), one.operations, one.bytes)
                        for one in c.route[:min(c.routes, structs.MOST_ROUTES)])
         return Counters(c.all_reduces, c.barriers, c.bytes, c.captured, c.failures, routes, c.all_gathers,
-                        c.reduce_scatters, c.broadcasts, c.reduces, c.all_to_alls)
+                        c.reduce_scatters, c.broadcasts, c.reduces, c.all_to_alls, c.send_recvs)
 
     # ---- operators
 
@@ -332,9 +334,32 @@ class Communicator:
         _not_negative("count", count)
         check(lib().nearlightAllToAll(send, recv, count, dtype, self.handle, stream or None))
 
+    def send_raw(self, send: int, count: int, dtype: int, peer: int, stream: int = 0) -> None:
+        """Sends `count` elements from an address to rank `peer`, which receives them. See nearlightSend."""
+        _not_negative("count", count)
+        check(lib().nearlightSend(send, count, dtype, peer, self.handle, stream or None))
+
+    def recv_raw(self, recv: int, count: int, dtype: int, peer: int, stream: int = 0) -> None:
+        """Receives what rank `peer` sends, to an address."""
+        _not_negative("count", count)
+        check(lib().nearlightRecv(recv, count, dtype, peer, self.handle, stream or None))
+
     def barrier(self, *, stream: int = 0) -> None:
         """No rank goes through before all ranks have come to theirs. GPU ranks: on `stream`; the host does not wait."""
         check(lib().nearlightBarrier(self.handle, stream or None))
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """The sends and receives that this thread makes inside go together and start with the end, all at once; none of them
+    where an exception leaves it. See nearlightGroupStart."""
+    check(lib().nearlightGroupStart())
+    try:
+        yield
+    except BaseException:
+        lib().nearlightGroupDrop()
+        raise
+    check(lib().nearlightGroupEnd())
 
 
 def _not_negative(name: str, value: int) -> None:

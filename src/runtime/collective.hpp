@@ -17,13 +17,15 @@ enum class Collective : std::uint32_t {
   all_gather_v = 8,
   reduce_scatter_v = 9,
   all_to_all_v = 10,
+  send_recv = 11,
 };
 inline constexpr Collective kCollectives[] = {
-    Collective::all_reduce,       Collective::barrier,     Collective::all_gather, Collective::reduce_scatter,
-    Collective::broadcast,        Collective::reduce,      Collective::all_to_all, Collective::all_gather_v,
-    Collective::reduce_scatter_v, Collective::all_to_all_v};
+    Collective::all_reduce,     Collective::barrier,      Collective::all_gather,
+    Collective::reduce_scatter, Collective::broadcast,    Collective::reduce,
+    Collective::all_to_all,     Collective::all_gather_v, Collective::reduce_scatter_v,
+    Collective::all_to_all_v,   Collective::send_recv};
 // One more than the largest number.
-inline constexpr std::size_t kCollectiveNumbers = 11;
+inline constexpr std::size_t kCollectiveNumbers = 12;
 // In fault records: a kernel of somebody's own, on channels. No call of a communicator's.
 inline constexpr Collective kChannel = static_cast<Collective>(100);
 
@@ -51,6 +53,8 @@ constexpr const char* name_of(Collective collective) {
       return "reduce_scatter_v";
     case Collective::all_to_all_v:
       return "all_to_all_v";
+    case Collective::send_recv:
+      return "send_recv";
   }
   return "invalid";
 }
@@ -70,7 +74,8 @@ constexpr bool is_uneven(Collective collective) {
 }
 // Whether parts go from each rank to each other one (algorithm/parts.hpp).
 constexpr bool goes_by_parts(Collective collective) {
-  return collective != Collective::all_reduce && collective != Collective::barrier;
+  return collective != Collective::all_reduce && collective != Collective::barrier &&
+         collective != Collective::send_recv;
 }
 
 }  // namespace nearlight

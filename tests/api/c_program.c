@@ -80,6 +80,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightCounters_t, broadcasts, 584, 8);
   PIN_FIELD(nearlightCounters_t, reduces, 592, 8);
   PIN_FIELD(nearlightCounters_t, all_to_alls, 600, 8);
+  PIN_FIELD(nearlightCounters_t, send_recvs, 608, 8);
 
   CHECK(sizeof(nearlightRoute_t) == 40);
   PIN_FIELD(nearlightRoute_t, size, 0, 8);
