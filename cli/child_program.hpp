@@ -25,7 +25,11 @@ class ChildFolder {
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // Runs the program with these variables and waits for it: its exit status as a shell has it (127: it cannot
-// be run; 128 + n: ended by signal n). What the terminal sends to both, as on Ctrl-C, is the program's.
+// be run; 128 + n: ended by signal n). SIGINT, SIGQUIT, SIGTERM and SIGHUP that somebody sends to this
+// process go to the program; what the terminal sends to both, as on Ctrl-C, is the program's already.
 Result<int> run_child(const std::vector<std::string>& command, const Environment& environment);
+
+// Turns this process into the program. Returns only where it cannot be run: 127.
+int become_program(const std::vector<std::string>& command, const Environment& environment);
 
 }  // namespace nearlight::cli

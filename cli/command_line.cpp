@@ -69,12 +69,14 @@ void describe_operation(CLI::App& app, BenchOptions& options) {
   add(app, "-o,--op", options.op, parse_reduce_op,
       std::string(reduce_op_names()) + " (mulsum: each rank's own factor first) [sum]")
       ->type_name("OP");
-  app.add_option("-n,--iters", options.samples, "samples per size [1000; 10000 with --percentiles]");
+  app.add_option("-n,--iters", options.samples,
+                 "samples per size [1000; 10000 with --percentiles, 4000 with --paired]");
   app.add_option("-w,--warmup_iters", options.warmup, "samples before each turn that do not count [5]");
   app.add_option("-m,--agg_iters", options.chain,
                  "operations a sample spans; its time is divided by it [graph 100, kernel 16, eager 10 on a "
                  "CPU and 1 on a GPU]");
-  app.add_option("--rounds", options.rounds, "turns that the implementations take within a size [10]");
+  app.add_option("--rounds", options.rounds,
+                 "turns that the implementations take within a size [10; 40 with --paired]");
   add(app, "-c,--check", options.check, parse_switch, "compare every result with a reference, 0 or 1 [1]")
       ->type_name("0|1");
   add(app, "--in-place", options.in_place, parse_switch,
@@ -112,6 +114,12 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
       "peers to measure in turns with nearlight, by commas: nccl, nccl_sym (symmetric windows), "
       "torch_symm_mem (PyTorch's one-shot, two-shot and NCCL), nvshmem, openmpi (CPU)")
       ->type_name("NAMES");
+  add(app, "--paired", options.paired, bench::parse_paired,
+      "what a part of nearlight costs, on one communicator in turns with and without it: trace "
+      "(NEARLIGHT_TRACE), or deadline (limit, abort word and fault record of waits; on a GPU in mode "
+      "kernel); "
+      "sums of float and bfloat16")
+      ->type_name("PART");
   add(app, "--algorithm", options.algorithms, bench::parse_algorithms,
       "force an algorithm: " + bench::algorithm_names() +
           "; on GPUs also several, beside what would be chosen")
@@ -163,6 +171,7 @@ void describe_bench(CLI::App& app, BenchOptions& options) {
       "  nearlight bench all_reduce -g 2 -d bfloat16 -b 128 --against torch_symm_mem,nvshmem --percentiles\n"
       "  nearlight bench all_reduce -g 2 -b 128 -e 64K --jobs 2 --percentiles\n"
       "  nearlight bench all_reduce --workload llama-3.1-70b --percentiles\n"
+      "  nearlight bench all_reduce -g 2 -d bfloat16 -b 128 -e 16K -f 128 --paired trace\n"
       "\n"
       "A sample's value is the slowest rank's. The table's time is the mean of the samples, as in "
       "nccl-tests.\n"

@@ -50,6 +50,12 @@ struct Floors {
 };
 Floors floors_of(const probe::SolReport& report);
 
+// What a part of the library costs, in percent of the time without it: the median over pairs of turns, and
+// the quartiles.
+struct Cost {
+  double percent = 0, low_percent = 0, high_percent = 0;
+};
+
 struct ResultRow {
   std::string collective = "all_reduce";
   std::uint64_t bytes = 0;  // nccl-tests' "size": of the whole buffer
@@ -74,6 +80,9 @@ struct ResultRow {
   // How much later than the first the last rank came to a sample, the median; it is not in the times. May be
   // absent.
   std::optional<double> skew_us;
+  // Of the row beside nearlight's that has, or has not, the part that is measured (bench --paired). Absent
+  // elsewhere.
+  std::optional<Cost> cost;
   std::uint64_t samples = 0;
   std::uint64_t wrong = 0;  // elements that differed from the reference
   double ratio_sol = 0;

@@ -154,6 +154,16 @@ void check_times(Faults& faults, const ResultRow& row) {
   if (row.skew_us && !(std::isfinite(*row.skew_us) && *row.skew_us >= 0 && *row.skew_us <= kLongestUs)) {
     faults.add("skew_us is %g, not a number from 0 to %g", *row.skew_us, kLongestUs);
   }
+  if (row.cost) {
+    const Cost& cost = *row.cost;
+    const bool ordered = cost.low_percent <= cost.percent && cost.percent <= cost.high_percent;
+    if (!ordered || !std::isfinite(cost.low_percent) || !std::isfinite(cost.high_percent) ||
+        cost.low_percent <= -100) {
+      faults.add("cost_percent is %g, not between the quartiles %g and %g, above -100", cost.percent,
+                 cost.low_percent, cost.high_percent);
+    }
+    if (row.impl == kOwnImpl) faults.add("cost_percent stands in the row of what it is compared with");
+  }
   if (row.samples == 0) faults.add("samples is 0");
   if (row.p999_us.has_value() != (row.samples >= trace::kSamplesForP999)) {
     faults.add("p999_us is %s with %llu samples; it is a number from %zu samples on, null below",

@@ -49,6 +49,11 @@ Json json_of(const ResultRow& row) {
   json["max_us"] = rounded(row.max_us);
   if (row.cpu_us) json["cpu_us"] = rounded(*row.cpu_us);
   if (row.skew_us) json["skew_us"] = rounded(*row.skew_us);
+  if (row.cost) {
+    json["cost_percent"] = rounded(row.cost->percent);
+    json["cost_low_percent"] = rounded(row.cost->low_percent);
+    json["cost_high_percent"] = rounded(row.cost->high_percent);
+  }
   json["samples"] = row.samples;
   json["wrong"] = row.wrong;
   json["ratio_sol"] = rounded(row.ratio_sol);
@@ -146,6 +151,12 @@ Status take_row(JsonReader& members, ResultRow& row) {
   members.take("max_us", row.max_us);
   if (members.has("cpu_us")) members.take("cpu_us", row.cpu_us.emplace());
   if (members.has("skew_us")) members.take("skew_us", row.skew_us.emplace());
+  if (members.has("cost_percent")) {
+    Cost& cost = row.cost.emplace();
+    members.take("cost_percent", cost.percent);
+    members.take("cost_low_percent", cost.low_percent);
+    members.take("cost_high_percent", cost.high_percent);
+  }
   members.take("samples", row.samples);
   members.take("wrong", row.wrong);
   members.take("ratio_sol", row.ratio_sol);

@@ -63,15 +63,20 @@ Result<Environment> environment_of(const RunOptions& options, const std::optiona
   return environment;
 }
 
-Status print_stats(const std::string& folder) {
-  NL_TRY_ASSIGN(const auto tallies, dropin::read_tallies(folder));
-  if (tallies.empty()) {
+void print_stats(const std::string& folder) {
+  const auto tallies = dropin::read_tallies(folder);
+  if (!tallies.ok()) {
+    tell(tallies.status());
+    return;
+  }
+  for (const Status& bad : tallies->bad)
+    std::fprintf(stderr, "nearlight: left out: %s\n", bad.text().c_str());
+  if (tallies->processes.empty()) {
     std::fprintf(stderr, "nearlight: no process called NCCL\n");
   } else {
     std::fprintf(stderr, "nearlight: what the drop-in took and passed on\n%s",
-                 dropin::tally_text(tallies).c_str());
+                 dropin::tally_text(tallies->processes).c_str());
   }
-  return {};
 }
 
 }  // namespace
@@ -85,14 +90,11 @@ int run_command(const RunOptions& options) {
   }
   const auto environment = environment_of(options, folder);
   if (!environment.ok()) return tell(environment.status());
+  // With nothing to do behind it there is no need to stay.
+  if (!folder) return become_program(options.command, environment.value());
   const auto code = run_child(options.command, environment.value());
   if (!code.ok()) return tell(code.status());
-  if (folder) {
-    if (const Status printed = print_stats(folder->path()); !printed.ok()) {
-      const int failed = tell(printed);
-      return code.value() != 0 ? code.value() : failed;
-    }
-  }
+  print_stats(folder->path());
   return code.value();
 }
 

@@ -67,6 +67,7 @@ Result<CudaJob> cuda_job(const BenchOptions& options, std::vector<int> devices, 
   job.plan = plan_of(options, attach ? Backend::nccl : Backend::cuda);
   job.comm.timeout = std::chrono::milliseconds(options.timeout_ms);
   job.comm = with_forced(job.comm, options);
+  job.paired = options.paired;
   job.forced = forced_of(options);
   job.call.grid = options.grid.value_or(0);
   job.call.threads = options.threads.value_or(0);

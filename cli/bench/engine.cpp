@@ -263,6 +263,8 @@ Status Engine::turn(Lane& lane, const Plan& plan, std::size_t samples, std::uint
   std::vector<double> slowest(samples);
   NL_TRY(meeting_.slowest(slowest));
   for (const double us : slowest) lane.measured.samples.add_us(us);
+  std::sort(slowest.begin(), slowest.end());
+  lane.measured.turn_p50_us.push_back(trace::nearest_rank(slowest, 50));
   NL_TRY(note_skew(lane));
   // In place the sums of sums have no reference; check_one has looked at that variant.
   return check_block ? check_buffers(lane, seed + 1) : Status();

@@ -57,9 +57,11 @@ struct Measured {
   std::string impl;
   bool in_place = false;
   int chain = 1;
-  trace::Samples samples;        // slowest rank of each
-  std::optional<double> cpu_us;  // CPU time an operation takes of its thread, on the rank where it is most
-  trace::Samples skew;           // by how much the last rank came later than the first, of each start
+  trace::Samples samples;           // slowest rank of each
+  std::vector<double> turn_p50_us;  // their median in each turn
+  std::optional<cli::Cost> cost;    // as ResultRow::cost
+  std::optional<double> cpu_us;     // CPU time an operation takes of its thread, on the rank where it is most
+  trace::Samples skew;              // by how much the last rank came later than the first, of each start
   std::size_t wrong = 0;  // elements, over all ranks and checks; changed guard bytes and inputs count too
   bool checked = false;
   std::string first_wrong;  // in words

@@ -1,8 +1,10 @@
 #include "cli/bench/nearlight_contender.hpp"
 
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "cli/bench/watchdog.hpp"
 #include "cli/results.hpp"
 #include "runtime/kernel_loop.hpp"
 
@@ -16,9 +18,17 @@ constexpr std::uint32_t kCatchUp = 8;
 
 class NearlightContender final : public Contender {
  public:
-  NearlightContender(std::unique_ptr<runtime::Communicator> communicator, const runtime::CallOptions& options,
-                     std::optional<std::uint32_t> sm, bool names_choice)
-      : communicator_(std::move(communicator)), options_(options), sm_(sm), impl_(cli::kOwnImpl) {
+  NearlightContender(std::shared_ptr<runtime::Communicator> communicator, const runtime::CallOptions& options,
+                     std::optional<std::uint32_t> sm, bool names_choice, const PairMember& member)
+      : communicator_(std::move(communicator)),
+        options_(options),
+        called_(options),
+        sm_(sm),
+        impl_(member.impl.empty() ? cli::kOwnImpl : member.impl),
+        traced_(member.traced) {
+    // On a GPU in loops alone.
+    if (is_gpu()) called_.instead = nullptr;
+    if (member.ends_after) watchdog_.emplace(*member.ends_after);
     if (!names_choice) return;
     if (options.algorithm) impl_ += std::string("_") + algorithm::name_of(*options.algorithm);
     if (options.protocol) impl_ += std::string("_") + algorithm::name_of(*options.protocol);
@@ -28,8 +38,10 @@ class NearlightContender final : public Contender {
 
   Status all_reduce(const Operation& operation, runtime::Stream stream) override {
     last_ = operation;
-    return communicator_->all_reduce(operation.send, operation.recv, operation.count, operation.type,
-                                     operation.op, stream, options_);
+    return watched([&] {
+      return communicator_->all_reduce(operation.send, operation.recv, operation.count, operation.type,
+                                       operation.op, stream, called_);
+    });
   }
 
   Status by_parts(const Operation& operation, runtime::Stream stream) override {
@@ -46,13 +58,21 @@ class NearlightContender final : public Contender {
   }
 
   Status failed() const override { return communicator_->status(); }
-  void abandon() override { communicator_->abort(); }
+  void abandon() override {
+    communicator_->abort();
+    if (watchdog_) watchdog_->abandon();
+  }
 
   Result<Choice> choice(std::size_t count, DataType type, ReduceOp op, cli::Mode mode) const override {
     NL_TRY_ASSIGN(const route::Route route,
                   mode == cli::Mode::kernel
                       ? runtime::explain_all_reduce_loop(*communicator_, count, type, op, options_)
                       : communicator_->explain_all_reduce(count, type, op, options_));
+    if (traced_ && is_gpu() &&
+        (route.algorithm != route::Algorithm::one_shot || !algorithm::is_traced(type, op, route.protocol))) {
+      return failure(Code::invalid_argument, "%zu bytes go by %s %s, of which nothing is traced",
+                     count * size_of(type), algorithm::name_of(route.algorithm), route::protocol_name(route));
+    }
     return Choice{algorithm::name_of(route.algorithm), route::protocol_name(route),
                   static_cast<int>(route.grid), route.reason, forced(route)};
   }
@@ -81,8 +101,10 @@ class NearlightContender final : public Contender {
                   runtime::Stream stream) override {
     const runtime::LoopPlan plan{static_cast<std::uint32_t>(us.size()) + kCatchUp, chain, sm_};
     std::vector<double> ns;
-    NL_TRY(runtime::run_all_reduce_loop(*communicator_, operation.send, operation.recv, operation.count,
-                                        operation.type, operation.op, plan, ns, stream, options_));
+    NL_TRY(watched([&] {
+      return runtime::run_all_reduce_loop(*communicator_, operation.send, operation.recv, operation.count,
+                                          operation.type, operation.op, plan, ns, stream, options_);
+    }));
     if (ns.size() != plan.samples) {
       return failure(Code::internal_error, "%zu times for %u samples", ns.size(), plan.samples);
     }
@@ -102,6 +124,15 @@ class NearlightContender final : public Contender {
                                            (communicator_->rank() + 1) % communicator_->nranks()},
                                           options_);
   }
+  bool is_gpu() const { return std::string_view(communicator_->backend()) == "cuda"; }
+  template <class Call>
+  Status watched(Call&& call) {
+    if (!watchdog_) return call();
+    watchdog_->begin();
+    Status status = call();
+    watchdog_->end();
+    return status;
+  }
   // One rank copies, whatever it is asked for.
   std::string forced(const route::Route& route) const {
     if (route.algorithm == route::Algorithm::copy) return "";
@@ -116,19 +147,22 @@ class NearlightContender final : public Contender {
     return text;
   }
 
-  std::unique_ptr<runtime::Communicator> communicator_;
-  runtime::CallOptions options_;
+  std::shared_ptr<runtime::Communicator> communicator_;
+  runtime::CallOptions options_, called_;  // of loops, of calls
   Operation last_;
   std::optional<std::uint32_t> sm_;
   std::string impl_;
+  bool traced_;
+  std::optional<Watchdog> watchdog_;
 };
 
 }  // namespace
 
-std::unique_ptr<Contender> make_nearlight_contender(std::unique_ptr<runtime::Communicator> communicator,
+std::unique_ptr<Contender> make_nearlight_contender(std::shared_ptr<runtime::Communicator> communicator,
                                                     const runtime::CallOptions& options,
-                                                    std::optional<std::uint32_t> sm, bool names_choice) {
-  return std::make_unique<NearlightContender>(std::move(communicator), options, sm, names_choice);
+                                                    std::optional<std::uint32_t> sm, bool names_choice,
+                                                    const PairMember& member) {
+  return std::make_unique<NearlightContender>(std::move(communicator), options, sm, names_choice, member);
 }
 
 }  // namespace nearlight::bench

@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <limits>
 
+#include "cli/bench/without_limits.hpp"
 #include "cli/peers/nvshmem_api.hpp"
 
 namespace nearlight::bench {
@@ -160,6 +161,10 @@ std::vector<Forced> forced_of(const BenchOptions& options) {
   return forced;
 }
 
+std::chrono::milliseconds timeout_of(const runtime::Options& options) {
+  return options.timeout.value_or(std::chrono::milliseconds(BenchOptions().timeout_ms));
+}
+
 runtime::Options with_forced(runtime::Options options, const BenchOptions& asked) {
   const auto& algorithms = asked.algorithms;
   const auto& protocols = asked.protocols;
@@ -190,6 +195,30 @@ bool any_gpu_peer(const BenchOptions& options) {
   return std::any_of(options.against.begin(), options.against.end(),
                      [](const std::string& peer) { return peer != "openmpi"; });
 }
+
+Status validate_pair(const BenchOptions& options, Collective collective) {
+  const char* const what = name_of(options.paired);
+  const auto bad = [what](const char* why) {
+    return failure(Code::invalid_argument, "--paired %s: %s", what, why);
+  };
+  if (collective != Collective::all_reduce) return bad("for all_reduce alone");
+  const DataType type = options.type.value_or(DataType::f32);
+  if (!has_code_without_limits(type, options.op))
+    return failure(Code::invalid_argument,
+                   "--paired %s: not for -d %s -o %s; for float and bfloat16 with sum", what, name_of(type),
+                   name_of(options.op));
+  if (!options.against.empty()) return bad("runs without --against");
+  if (options.jobs > 1 || options.offsets > 0) return bad("runs without --jobs and --offsets");
+  if (options.algorithms.size() > 1 || options.protocols.size() > 1)
+    return bad("takes one --algorithm and one --protocol");
+  if (!options.mode || options.backend == Backend::host) return {};
+  if (options.paired == Paired::trace && *options.mode == cli::Mode::kernel)
+    return bad("operations in mode kernel are not traced (--mode graph or eager)");
+  if (options.paired == Paired::deadline && *options.mode != cli::Mode::kernel)
+    return bad("on a GPU in --mode kernel");
+  return {};
+}
+
 }  // namespace
 
 std::string collective_names() {
@@ -228,7 +257,7 @@ Status validate(const BenchOptions& options) {
   if (options.step_bytes == 0) NL_TRY(check_number("-f", options.step_factor, 2, kMostFactor));
   NL_TRY(check_number("-n (or -G)", options.samples.value_or(1), 1, kMostSamples));
   NL_TRY(check_number("-w", options.warmup, 0, kMostSamples));
-  NL_TRY(check_number("--rounds", options.rounds, 1, kMostSamples));
+  NL_TRY(check_number("--rounds", options.rounds.value_or(1), 1, kMostSamples));
   if (options.chain && (*options.chain < 1 || *options.chain > 100'000))
     return bad("-m must be from 1 to 100000");
   if (options.gpus && *options.gpus < 1) return bad("-g must be at least 1");
@@ -262,6 +291,7 @@ Status validate(const BenchOptions& options) {
                      name_of(type), name_of(options.op), algorithm::kOwnCode);
     }
   }
+  if (options.paired != Paired::none) NL_TRY(validate_pair(options, collective));
   if (options.jobs < 1 || options.jobs > kMaxJobs) return bad("--jobs must be 1 or 2");
   if (options.jobs > 1) {
     if (!options.against.empty())
@@ -364,7 +394,10 @@ Result<std::vector<Case>> cases_of(const BenchOptions& options) {
 }
 
 cli::Mode mode_of(const BenchOptions& options, Backend backend) {
-  return options.mode.value_or(backend == Backend::host ? cli::Mode::eager : cli::Mode::graph);
+  const bool in_kernel = options.paired == Paired::deadline;
+  return options.mode.value_or(backend == Backend::host ? cli::Mode::eager
+                               : in_kernel              ? cli::Mode::kernel
+                                                        : cli::Mode::graph);
 }
 
 Plan plan_of(const BenchOptions& options, Backend backend) {
@@ -376,13 +409,16 @@ Plan plan_of(const BenchOptions& options, Backend backend) {
                     : backend == Backend::host       ? 10
                                                      : 1;
   plan.chain = options.chain.value_or(usual);
-  plan.samples = options.samples.value_or(options.percentiles ? trace::kSamplesForP999 : 1000);
-  plan.rounds = options.rounds;
+  const bool paired = options.paired != Paired::none;
+  plan.samples = options.samples.value_or(options.percentiles ? trace::kSamplesForP999
+                                          : paired            ? 4000
+                                                              : 1000);
+  plan.rounds = options.rounds.value_or(paired ? 40 : 10);
   plan.warmup = options.warmup;
   plan.check = options.check;
   plan.late = std::chrono::microseconds(options.skew_us);
   // One-shot of PyTorch reads the peers' inputs while others may write: it has no variant in place.
-  plan.in_place = options.in_place && options.offsets == 0 && !has_peer(options, "torch_symm_mem");
+  plan.in_place = options.in_place && options.offsets == 0 && !has_peer(options, "torch_symm_mem") && !paired;
   return plan;
 }
 

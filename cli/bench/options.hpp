@@ -12,6 +12,7 @@
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "cli/bench/engine.hpp"
+#include "cli/bench/paired.hpp"
 #include "cli/results.hpp"
 #include "cli/workload.hpp"
 #include "runtime/communicator.hpp"
@@ -34,9 +35,9 @@ struct BenchOptions {
   std::string workload;   // instead of them; "" for none
   std::optional<int> tp;  // ranks the workload is split over, and so the ranks of this run
 
-  std::optional<std::size_t> samples;  // -n; unset: 1000, with --percentiles 10 000
+  std::optional<std::size_t> samples;  // -n; unset: 1000, with --percentiles 10 000, with --paired 4000
   std::size_t warmup = 5;              // -w, per turn
-  std::size_t rounds = 10;             // turns
+  std::optional<std::size_t> rounds;   // turns; unset: 10, with --paired 40
   std::optional<int> chain;            // -m; unset: by mode and backend
   std::optional<DataType> type;        // -d; unset: f32, or the workload's
   ReduceOp op = ReduceOp::sum;         // -o
@@ -49,6 +50,7 @@ struct BenchOptions {
   std::optional<int> ranks;            // instead of -g and -t
   std::optional<cli::Mode> mode;
   std::vector<std::string> against;
+  Paired paired = Paired::none;
 
   // Forced: one of each, or several, whose combinations run beside the route's choice.
   std::vector<algorithm::Algorithm> algorithms;
@@ -109,6 +111,8 @@ std::vector<Forced> forced_of(const BenchOptions& options);
 // kMaxScratch; 0: the communicator's default, which differs by protocol.
 // Lines of LL128 a region where it is asked for.
 inline constexpr std::uint32_t kForcedLines = 256;
+// Of one wait inside an operation.
+std::chrono::milliseconds timeout_of(const runtime::Options& options);
 // With what the algorithms and protocols that are asked for need of a communicator.
 runtime::Options with_forced(runtime::Options options, const BenchOptions& asked);
 runtime::Options with_scratch(runtime::Options options, std::size_t bytes);

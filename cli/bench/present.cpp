@@ -8,6 +8,7 @@
 
 #include <nearlight/build_info.hpp>
 #include "cli/append.hpp"
+#include "cli/bench/paired.hpp"
 #include "cli/bench/table.hpp"
 
 namespace nearlight::bench {
@@ -54,6 +55,7 @@ std::vector<cli::ResultRow> rows_of(const std::vector<Measured>& measured, const
     row.jobs = entry.jobs;
     row.cpu_us = entry.cpu_us;
     if (auto skew = entry.skew.summary(); skew.ok()) row.skew_us = skew->p50_us;
+    row.cost = entry.cost;
     row.wrong = entry.wrong;
     cli::set_times(row, *summary, setting.floors);
     rows.push_back(std::move(row));
@@ -119,6 +121,7 @@ std::string tables(const BenchOptions& options, const Plan& plan, const Setting&
     }
   }
   if (options.percentiles) text += percentile_table(rows);
+  if (options.paired != Paired::none) text += cost_table(options.paired, measured);
   return text;
 }
 

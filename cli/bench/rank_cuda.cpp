@@ -69,6 +69,10 @@ class Turn {
   Status measure(Meeting& meeting, Place& place, std::size_t largest) {
     for (std::size_t own = 0; own < own_contenders(job_); ++own) {
       for (int which = 0; which < job_.jobs; ++which) {
+        if (job_.paired != Paired::none) {
+          NL_TRY(make_pair());
+          continue;
+        }
         NL_TRY_ASSIGN(auto contender, make_own(own, which));
         (which == 0 ? contenders_ : beside_).push_back(std::move(contender));
       }
@@ -105,7 +109,7 @@ class Turn {
   }
 
   Result<std::unique_ptr<runtime::Communicator>> create(std::size_t own, int which) {
-    runtime::Options options = job_.comm;
+    runtime::Options options = with_pair(job_.comm, job_.paired);
     if (job_.offsets > 0) {
       options.heap_offset = number_ * kOffsetStep;
       options.calibrate = false;  // the slots are where the offset puts them
@@ -120,14 +124,30 @@ class Turn {
                                     : runtime::create_cuda_processes(std::move(exchange), device, options);
   }
 
-  Result<std::unique_ptr<Contender>> make_own(std::size_t own, int which) {
+  Result<std::unique_ptr<runtime::Communicator>> create_and_note(std::size_t own, int which) {
     NL_TRY_ASSIGN(auto communicator, create(own, which));
     rank_.memory = communicator->memory();
     if (rank_.placement.empty()) rank_.placement = communicator->placement();
+    return communicator;
+  }
+  runtime::CallOptions call_of(std::size_t own) const {
     runtime::CallOptions call = job_.call;
     const Forced forced = forced_in(job_, own);
     call.algorithm = forced.algorithm;
     call.protocol = forced.protocol;
+    return call;
+  }
+
+  Status make_pair() {
+    NL_TRY_ASSIGN(auto communicator, create_and_note(0, 0));
+    contenders_ =
+        make_pair_of(job_.paired, std::move(communicator), call_of(0), job_.sm, timeout_of(job_.comm));
+    return {};
+  }
+
+  Result<std::unique_ptr<Contender>> make_own(std::size_t own, int which) {
+    NL_TRY_ASSIGN(auto communicator, create_and_note(own, which));
+    const runtime::CallOptions call = call_of(own);
     return make_nearlight_contender(std::move(communicator), call, job_.sm, own > 0);
   }
 
@@ -157,8 +177,7 @@ std::size_t communicators_of(const CudaJob& job) {
 Status run_cuda_rank(const CudaJob& job, CudaRank& rank) {
   Exchange& exchange = *rank.exchange;
   const int device = job.devices[static_cast<std::size_t>(exchange.rank())];
-  const Limits limits =
-      limits_of(job.comm.timeout.value_or(std::chrono::milliseconds(BenchOptions().timeout_ms)));
+  const Limits limits = limits_of(timeout_of(job.comm));
   NL_TRY_ASSIGN(const auto place, make_cuda_place(device, std::move(rank.streams), limits));
   NL_TRY_ASSIGN(const auto meeting, Meeting::create(exchange, samples_per_turn(job.plan), limits.meeting));
   NL_TRY_ASSIGN(const Peers peers, set_up_peers(job, rank));

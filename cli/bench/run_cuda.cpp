@@ -72,6 +72,7 @@ Result<CudaResult> run_cuda(const CudaJob& job) {
   CudaResult result;
   result.setting = setting_of(job, ranks[0], floors);
   result.measured = std::move(ranks[0].measured);
+  set_costs(job.paired, result.measured);
   return result;
 }
 

@@ -25,6 +25,7 @@ struct CudaJob {
   Plan plan;
   runtime::Options comm;
   runtime::CallOptions call;
+  Paired paired = Paired::none;
   std::vector<Forced> forced;       // one, or several beside the route's choice
   std::optional<std::uint32_t> sm;  // kernel mode: the SM that works
   int jobs = 1;                     // communicators that do the same at the same time

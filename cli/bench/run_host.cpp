@@ -24,10 +24,15 @@ constexpr std::chrono::hours kForkLimit{12};
 Status measure(Exchange& exchange, const HostJob& job, Meeting& meeting, std::size_t scratch,
                const Progress& progress, HostResult& result) {
   std::vector<std::unique_ptr<Contender>> contenders;
-  const runtime::Options options = scratch == 0 ? job.comm : with_scratch(job.comm, scratch);
+  const runtime::Options options =
+      with_pair(scratch == 0 ? job.comm : with_scratch(job.comm, scratch), job.paired);
   NL_TRY_ASSIGN(auto communicator, runtime::create_host(exchange, options));
   result.memory = communicator->memory();
-  contenders.push_back(make_nearlight_contender(std::move(communicator), job.call));
+  if (job.paired != Paired::none) {
+    contenders = make_pair_of(job.paired, std::move(communicator), job.call, {}, timeout_of(job.comm));
+  } else {
+    contenders.push_back(make_nearlight_contender(std::move(communicator), job.call));
+  }
   if (job.make_peers) {
     NL_TRY_ASSIGN(auto peers, job.make_peers(exchange));
     for (auto& peer : peers) contenders.push_back(std::move(peer));
@@ -65,14 +70,14 @@ Status measure(Exchange& exchange, const HostJob& job, Meeting& meeting, std::si
 Result<HostResult> run_host_rank(Exchange& exchange, const HostJob& job) {
   // The threads of two jobs must not share a processor while others are free.
   if (job.jobs == 1) NL_TRY(pin_rank(exchange.rank(), exchange.nranks()));
-  const auto timeout = job.comm.timeout.value_or(std::chrono::milliseconds(BenchOptions().timeout_ms));
-  NL_TRY_ASSIGN(const auto meeting,
-                Meeting::create(exchange, samples_per_turn(job.plan), limits_of(timeout).meeting));
+  NL_TRY_ASSIGN(const auto meeting, Meeting::create(exchange, samples_per_turn(job.plan),
+                                                    limits_of(timeout_of(job.comm)).meeting));
   HostResult result;
   const std::vector<std::size_t> turns = job.scratch.empty() ? std::vector<std::size_t>{0} : job.scratch;
   for (std::size_t turn = 0; turn < turns.size(); ++turn) {
     NL_TRY(measure(exchange, job, *meeting, turns[turn], part_of(job.progress, turn, turns.size()), result));
   }
+  set_costs(job.paired, result.measured);
   return result;
 }
 
@@ -112,6 +117,7 @@ Result<int> bench_host_rank(Exchange& exchange, const BenchOptions& options, Set
   job.comm = with_forced(job.comm, options);
   if (!options.algorithms.empty()) job.call.algorithm = options.algorithms[0];
   if (!options.protocols.empty()) job.call.protocol = options.protocols[0];
+  job.paired = options.paired;
   job.scratch = options.scratch;
   job.jobs = options.jobs;
   job.make_peers = make_peers;

@@ -23,6 +23,7 @@ struct HostJob {
   Plan plan;
   runtime::Options comm;
   runtime::CallOptions call;
+  Paired paired = Paired::none;
   std::vector<std::size_t> scratch;  // run again with each, see with_scratch(); empty: once with `comm`
   int jobs = 1;                      // communicators that do the same at the same time
   MakePeers make_peers;              // may be empty

@@ -5,20 +5,26 @@
 #include "dropin/ending.hpp"
 #include "dropin/last_error.hpp"
 #include "dropin/real_nccl.hpp"
+#include "dropin/tally.hpp"
 
 using namespace nearlight::dropin;  // NOLINT: the entry points below are NCCL's
 
 namespace {
 
-// `call` makes the communicator.
+// `call` makes the communicator, from `parent` where there is one.
 template <class Call>
-ncclResult_t made(Call call, ncclComm_t* place, const ncclConfig_t* config) {
+ncclResult_t made(Call call, ncclComm_t* place, const ncclConfig_t* config, ncclComm_t parent = nullptr) {
   if (InsideNccl::now()) return call();
-  const NewCommunicator one[] = {{place, wish_of(config)}};
+  const NewCommunicator one[] = {{place, wish_of(config, parent)}};
   const ncclResult_t result = [&call] {
     const InsideNccl inside;
     return call();
   }();
+  if (parent != nullptr && !one[0].wish.blocking) {
+    // NCCL writes its handle at some time of its own, and a program may use it at once.
+    note("communicator", {false, "split from one that does not block"});
+    return forwarded(result);
+  }
   return after_creation(result, one);
 }
 
@@ -58,14 +64,16 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
     return nccl->ncclCommInitAll(comm, ndev, devlist);
   }();
   std::vector<NewCommunicator> all;
-  for (int i = 0; result == ncclSuccess && i < ndev; ++i) all.push_back({comm + i, wish_of(nullptr)});
+  const bool made_all =
+      result == ncclSuccess || result == ncclInProgress;  // the latter: NCCL_COMM_BLOCKING=0
+  for (int i = 0; made_all && i < ndev; ++i) all.push_back({comm + i, wish_of(nullptr)});
   return after_creation(result, all);
 }
 NL_SECOND_NAME(ncclCommInitAll);
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
   NL_REAL(ncclCommSplit);
-  return made([&] { return nccl->ncclCommSplit(comm, color, key, newcomm, config); }, newcomm, config);
+  return made([&] { return nccl->ncclCommSplit(comm, color, key, newcomm, config); }, newcomm, config, comm);
 }
 NL_SECOND_NAME(ncclCommSplit);
 
@@ -79,15 +87,13 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
       [&] {
         return nccl->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
       },
-      newcomm, config);
+      newcomm, config, comm);
 }
 NL_SECOND_NAME(ncclCommShrink);
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   NL_REAL(ncclCommFinalize);
-  if (const auto ended = end_companion(comm, "the communicator was finalized"); !ended.ok())
-    return failed(ended);
-  return forwarded(nccl->ncclCommFinalize(comm));
+  return finalize_communicator(*nccl, comm);
 }
 NL_SECOND_NAME(ncclCommFinalize);
 
@@ -100,12 +106,12 @@ NL_SECOND_NAME(ncclCommRevoke);
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   NL_REAL(ncclCommDestroy);
-  return forwarded(destroy_communicator(*nccl, comm));
+  return destroy_communicator(*nccl, comm);
 }
 NL_SECOND_NAME(ncclCommDestroy);
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   NL_REAL(ncclCommAbort);
-  return forwarded(abort_communicator(*nccl, comm));
+  return abort_communicator(*nccl, comm);
 }
 NL_SECOND_NAME(ncclCommAbort);

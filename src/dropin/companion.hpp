@@ -46,6 +46,9 @@ struct Wish {
   // Why this rank wants no companion; null: it wants one. Static storage.
   const char* refusal = nullptr;
   std::uint32_t takes = 0;  // functions, see takes.hpp
+  // The part of the refusal that is the configuration's, or null. Static storage.
+  const char* limits = nullptr;
+  bool blocking = true;  // unless NCCL says that it is in progress
 };
 
 // Null with the reason, or a companion: the same on all ranks.

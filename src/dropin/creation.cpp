@@ -1,7 +1,12 @@
 #include "dropin/creation.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -50,7 +55,10 @@ const char* decided_by_ranks(const RealNccl& nccl, ncclComm* comm) {
 void settle(Entry& entry, Result<Attached> outcome) {
   State state = State::alone;
   const std::lock_guard lock(entry.guard);
-  if (!outcome.ok()) {
+  if (entry.cancelled) {
+    // Who ended it has told the reason. What has been made nevertheless goes with the communicator.
+    if (outcome.ok()) entry.companion = std::move(outcome->companion);
+  } else if (!outcome.ok()) {
     state = State::broken;
     entry.broken = outcome.status();
     note("communicator", {false, for_ever(("broken: " + outcome.status().text()).c_str())});
@@ -65,6 +73,13 @@ void settle(Entry& entry, Result<Attached> outcome) {
   }
   entry.state.store(state, std::memory_order_release);  // pairs with the loads in intercept.cpp
   entry.no_longer.notify_all();
+}
+
+Entry& entry_for(ncclComm* comm, const Wish& wish, bool blocking) {
+  Entry& entry = add_entry(comm, "");
+  entry.limits = wish.limits;
+  entry.blocking = blocking;
+  return entry;
 }
 
 // Attaches, and returns how it failed where it did.
@@ -92,7 +107,7 @@ ncclResult_t wait_for_nccl(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
 }
 
 void attach_behind(const RealNccl& nccl, ncclComm* comm, const Wish& wish) {
-  Entry& entry = add_entry(comm, "");
+  Entry& entry = entry_for(comm, wish, false);
   entry.state.store(State::attaching, std::memory_order_release);
   const auto work = [&nccl, &entry, comm, wish] {
     const ncclResult_t made = wait_for_nccl(nccl, entry, comm);
@@ -116,14 +131,15 @@ ncclResult_t attach_here(const RealNccl& nccl, std::span<const NewCommunicator> 
   std::vector<std::thread> threads;
   const auto one = [&](std::size_t i) {
     ncclComm* const comm = *made[i].place;
-    outcomes[i] = attach_entry(nccl, add_entry(comm, ""), comm, made[i].wish);
+    outcomes[i] =
+        attach_entry(nccl, entry_for(comm, made[i].wish, made[i].wish.blocking), comm, made[i].wish);
   };
   for (std::size_t i = 1; i < made.size(); ++i) {
     try {
       threads.emplace_back(one, i);
     } catch (const std::system_error& error) {
       outcomes[i] = system_failure("starting a thread", error.code().value());
-      settle(add_entry(*made[i].place, ""), outcomes[i]);
+      settle(entry_for(*made[i].place, made[i].wish, made[i].wish.blocking), outcomes[i]);
     }
   }
   one(0);
@@ -140,10 +156,40 @@ ncclResult_t attach_here(const RealNccl& nccl, std::span<const NewCommunicator> 
   return ncclSuccess;
 }
 
+// Why a configuration leaves nearlight no room; null: it does. Fields that a shorter structure lacks are
+// those that its program does not know.
+const char* limits_of(const ncclConfig_t& config) {
+  const auto has = [&config](std::size_t offset) { return config.size >= offset + sizeof(int); };
+  if (has(offsetof(ncclConfig_t, CTAPolicy)) && config.CTAPolicy != NCCL_CONFIG_UNDEF_INT &&
+      config.CTAPolicy != NCCL_CTA_POLICY_DEFAULT)
+    return "the communicator's configuration wants few CTAs (CTAPolicy)";
+  if (has(offsetof(ncclConfig_t, maxCTAs)) && config.maxCTAs != NCCL_CONFIG_UNDEF_INT)
+    return "the communicator's configuration limits the CTAs (maxCTAs)";
+  return nullptr;
+}
+
+// GPUs that NCCL was told to keep apart are not for nearlight to join.
+bool keeps_gpus_apart() {
+  const auto is = [](const char* name, std::initializer_list<const char*> values) {
+    const char* const text = std::getenv(name);
+    return text != nullptr && std::any_of(values.begin(), values.end(), [text](const char* value) {
+             return std::strcmp(text, value) == 0;
+           });
+  };
+  return is("NCCL_P2P_DISABLE", {"1"}) || is("NCCL_P2P_LEVEL", {"LOC", "0"});
+}
+
 }  // namespace
 
-Wish wish_of(const ncclConfig_t* config) {
+Wish wish_of(const ncclConfig_t* config, ncclComm* parent) {
   Wish wish;
+  if (config != nullptr) {
+    wish.limits = limits_of(*config);
+    wish.blocking = config->size < offsetof(ncclConfig_t, blocking) + sizeof(int) || config->blocking != 0;
+  } else if (const Entry* const from = find_entry(parent); from != nullptr) {
+    wish.limits = from->limits;
+    wish.blocking = from->blocking;
+  }
   const auto wanted = variables::read(variables::kDropIn);
   if (!wanted.ok()) {
     log::warn(wanted.status().text());
@@ -151,6 +197,7 @@ Wish wish_of(const ncclConfig_t* config) {
     return wish;
   }
   if (!wanted.value()) wish.refusal = "NEARLIGHT_DROPIN is 0";
+  if (keeps_gpus_apart()) wish.refusal = "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL keeps the GPUs apart";
   const auto takes = parse_takes(variables::read(variables::kDropInTakes).value_or(kTakesByDefault));
   if (takes.ok()) {
     wish.takes = takes.value();
@@ -158,12 +205,7 @@ Wish wish_of(const ncclConfig_t* config) {
     log::warn(takes.status().text());
     wish.refusal = "NEARLIGHT_DROPIN_TAKES has no value that it takes";
   }
-  // The fields of 2.28; older programs give a shorter structure.
-  if (config == nullptr || config->size < sizeof(ncclConfig_t)) return wish;
-  if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT)
-    wish.refusal = "the communicator's configuration limits the CTAs (maxCTAs)";
-  if (config->CTAPolicy != NCCL_CONFIG_UNDEF_INT && config->CTAPolicy != NCCL_CTA_POLICY_DEFAULT)
-    wish.refusal = "the communicator's configuration wants few CTAs (CTAPolicy)";
+  if (wish.limits != nullptr) wish.refusal = wish.limits;
   return wish;
 }
 
@@ -191,10 +233,10 @@ ncclResult_t attach_now(ncclResult_t result, std::span<const NewCommunicator> ma
   return result;
 }
 
-bool wait_until_attached(Entry& entry) {
+bool wait_until_settled(Entry& entry) {
   std::unique_lock lock(entry.guard);
   return entry.no_longer.wait_for(lock, std::chrono::milliseconds(2 * kAttach_ms),
-                                  [&] { return entry.state.load() != State::attaching; });
+                                  [&] { return !in_progress(entry.state.load()); });
 }
 
 }  // namespace nearlight::dropin

@@ -14,8 +14,9 @@ struct NewCommunicator {
   Wish wish;
 };
 
-// What this rank wants of a communicator with this configuration (null: NCCL's defaults).
-Wish wish_of(const ncclConfig_t* config);
+// What this rank wants of a communicator with this configuration; null: the one of `parent`, and where there
+// is none either, NCCL's defaults. Programs of an older NCCL give shorter structures.
+Wish wish_of(const ncclConfig_t* config, ncclComm* parent = nullptr);
 
 // After NCCL has made communicators, or begun to: `result` is what it returned. Inside a group nothing
 // happens until its end. Returns what the program gets. A blocking communicator has its companion when this
@@ -25,7 +26,7 @@ ncclResult_t after_creation(ncclResult_t result, std::span<const NewCommunicator
 // The same at the end of a group.
 ncclResult_t attach_now(ncclResult_t result, std::span<const NewCommunicator> made);
 
-// Waits until the entry is no longer attaching: false when that takes too long.
-bool wait_until_attached(Entry& entry);
+// Waits until the entry is no longer in progress: false when that takes too long.
+bool wait_until_settled(Entry& entry);
 
 }  // namespace nearlight::dropin

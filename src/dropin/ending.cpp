@@ -1,12 +1,15 @@
 #include "dropin/ending.hpp"
 
 #include <memory>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/bounded_call.hpp"
 #include "base/log.hpp"
 #include "dropin/creation.hpp"
 #include "dropin/last_error.hpp"
+#include "dropin/progress.hpp"
 #include "dropin/registry.hpp"
 
 namespace nearlight::dropin {
@@ -18,6 +21,10 @@ constexpr std::int64_t kDrain_ms = std::int64_t{24} * 3600 * 1000;
 // What freeing a companion may wait for after an abort: the device, on which work of the program's own may
 // hang.
 constexpr std::int64_t kFree_ms = 10'000;
+// How soon a drain behind the call sees that the communicator is aborted.
+constexpr std::int64_t kSlice_ms = 20;
+constexpr const char* kAborted = "the communicator was aborted";
+constexpr const char* kFinalized = "the communicator was finalized";
 
 std::shared_ptr<Companion> take_companion(Entry& entry, const char* reason) {
   const std::lock_guard no_call(entry.busy);
@@ -29,62 +36,161 @@ std::shared_ptr<Companion> take_companion(Entry& entry, const char* reason) {
   return std::exchange(entry.companion, nullptr);
 }
 
-Status end_entry(Entry& entry, const char* reason) {
-  if (!wait_until_attached(entry)) return failure(Code::timeout, "comm: its companion is still being made");
+ncclResult_t state_by_nccl(const RealNccl& nccl, ncclComm* comm) {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked =
+      nccl.ncclCommGetAsyncError != nullptr ? nccl.ncclCommGetAsyncError(comm, &state) : ncclSuccess;
+  return asked != ncclSuccess ? asked : state;
+}
+
+// NCCL's functions refuse what is in progress, too, but its ncclCommDestroy leaves the thread's group open
+// then (2.28): it is not asked.
+Status ready_to_end(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
+  const State state = entry.state.load(std::memory_order_acquire);
+  if (in_progress(state)) return not_ready();
+  const bool by_nccl = state == State::attached && state_by_nccl(nccl, comm) == ncclInProgress;
+  return by_nccl ? not_ready() : Status();
+}
+
+Status end_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm, const char* reason) {
   const auto companion = take_companion(entry, reason);
   if (companion == nullptr) return {};
-  // One that has failed has nothing that must come to an end.
-  return companion->status().ok() ? companion->drain(Deadline::after_ms(kDrain_ms)) : Status();
+  if (companion->status().ok() && state_by_nccl(nccl, comm) == ncclSuccess)
+    return companion->drain(Deadline::after_ms(kDrain_ms));
+  // One that has failed has nothing that must come to an end; NCCL, which has, ends nothing.
+  companion->abort();
+  return {};
+}
+
+// Whether what was enqueued has come to its end, without a wait. What cannot be told is told by end_entry().
+bool has_ended(Entry& entry) {
+  const auto companion = entry.held();
+  return companion == nullptr || !companion->status().ok() ||
+         companion->drain(Deadline::after_ms(0)).code() != Code::timeout;
+}
+
+// Until all has ended, or the program has aborted it: false.
+Result<bool> drain_unless_cancelled(Entry& entry) {
+  const auto companion = entry.held();
+  const Deadline deadline = Deadline::after_ms(kDrain_ms);
+  while (companion != nullptr && companion->status().ok()) {
+    const Status drained = companion->drain(Deadline::after_ms(kSlice_ms));
+    if (drained.ok()) return true;
+    if (drained.code() != Code::timeout || deadline.passed()) return drained;
+    const std::lock_guard lock(entry.guard);
+    if (entry.cancelled) return false;
+  }
+  return true;
+}
+
+// On a thread of its own, in the state `finalizing`.
+void finalize_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
+  const auto drained = drain_unless_cancelled(entry);
+  if (drained.ok() && drained.value()) {
+    std::shared_ptr<Companion> companion;
+    {
+      const std::lock_guard lock(entry.guard);
+      if (!entry.cancelled) companion = std::exchange(entry.companion, nullptr);
+    }
+  }
+  bool cancelled = false;
+  {
+    const std::lock_guard lock(entry.guard);
+    cancelled = entry.cancelled;
+  }
+  Status ended = drained.status();
+  // It does not wait: the communicator does not block. Who ends it now waits until this state is over. Where
+  // it fails, NCCL keeps the failure, too.
+  if (!cancelled && ended.ok()) {
+    const ncclResult_t result = nccl.ncclCommFinalize(comm);
+    if (result != ncclSuccess && result != ncclInProgress)
+      ended = failure(Code::internal_error, "ncclCommFinalize: NCCL's code %d", static_cast<int>(result));
+  }
+  const std::lock_guard lock(entry.guard);
+  const State state = cancelled || ended.ok() ? State::alone : State::broken;
+  if (state == State::broken) entry.broken = ended;
+  entry.state.store(state, std::memory_order_release);
+  entry.no_longer.notify_all();
+}
+
+ncclResult_t finalize_behind(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
+  entry.reason.store(kFinalized, std::memory_order_relaxed);
+  entry.state.store(State::finalizing, std::memory_order_release);
+  try {
+    std::thread([&nccl, &entry, comm] { finalize_entry(nccl, entry, comm); }).detach();
+  } catch (const std::system_error& error) {
+    entry.state.store(State::attached, std::memory_order_release);
+    return failed(system_failure("ncclCommFinalize: starting a thread", error.code().value()));
+  }
+  return ncclInProgress;
 }
 
 }  // namespace
 
-Status end_companion(ncclComm* comm, const char* reason) {
-  Entry* const entry = find_entry(comm);
-  return entry != nullptr ? end_entry(*entry, reason) : Status();
-}
-
 void stop_companion(ncclComm* comm, const char* reason) {
   Entry* const entry = find_entry(comm);
   if (entry == nullptr) return;
-  const auto companion = entry->held();
-  if (companion == nullptr) return;
-  companion->abort();
-  entry->reason.store(reason, std::memory_order_relaxed);
-  entry->state.store(State::alone, std::memory_order_release);
+  const std::lock_guard lock(entry->guard);
+  if (entry->companion != nullptr) entry->companion->abort();
+  if (in_progress(entry->state.load())) {
+    // Its thread comes to an end, and makes nothing of it any more.
+    entry->reason.store(reason, std::memory_order_relaxed);
+    entry->cancelled = true;
+    entry->no_longer.notify_all();
+  } else if (entry->companion != nullptr) {
+    entry->reason.store(reason, std::memory_order_relaxed);
+    entry->state.store(State::alone, std::memory_order_release);
+  }
+}
+
+ncclResult_t finalize_communicator(const RealNccl& nccl, ncclComm* comm) {
+  Entry* const entry = find_entry(comm);
+  if (entry == nullptr) return forwarded(nccl.ncclCommFinalize(comm));
+  if (const Status ready = ready_to_end(nccl, *entry, comm); !ready.ok()) return failed(ready);
+  if (!entry->blocking && !has_ended(*entry)) return finalize_behind(nccl, *entry, comm);
+  if (const Status ended = end_entry(nccl, *entry, comm, kFinalized); !ended.ok()) return failed(ended);
+  return forwarded(nccl.ncclCommFinalize(comm));
 }
 
 ncclResult_t destroy_communicator(const RealNccl& nccl, ncclComm* comm) {
-  Entry* const entry = take_entry(comm);
-  if (entry != nullptr) {
-    const Status ended = end_entry(*entry, "the communicator was destroyed");
-    // It holds a part of the communicator, which goes all the same.
-    if (!ended.ok()) log::warn("ncclCommDestroy: " + ended.text());
-    if (ended.code() != Code::timeout) reuse_entry(*entry);
-  }
-  return nccl.ncclCommDestroy(comm);
+  Entry* entry = find_entry(comm);
+  if (entry == nullptr) return forwarded(nccl.ncclCommDestroy(comm));
+  if (const Status ready = ready_to_end(nccl, *entry, comm); !ready.ok()) return failed(ready);
+  entry = take_entry(comm);
+  if (entry == nullptr) return failed(failure(Code::invalid_argument, "comm: another thread destroys it"));
+  constexpr const char* kReason = "the communicator was destroyed";
+  const Status ended = end_entry(nccl, *entry, comm, kReason);
+  // It holds a part of the communicator, which goes all the same.
+  if (!ended.ok()) log::warn("ncclCommDestroy: " + ended.text());
+  reuse_entry(*entry);
+  const ncclResult_t result = nccl.ncclCommDestroy(comm);
+  // Then it is still there, without its companion.
+  if (result != ncclSuccess && result != ncclInProgress) add_entry(comm, kReason);
+  return forwarded(result);
 }
 
 ncclResult_t abort_communicator(const RealNccl& nccl, ncclComm* comm) {
   Entry* const entry = take_entry(comm);
-  if (entry == nullptr) return nccl.ncclCommAbort(comm);
+  if (entry == nullptr) return forwarded(nccl.ncclCommAbort(comm));
   // Whoever is in a call comes out of it.
   if (const auto companion = entry->held(); companion != nullptr) companion->abort();
-  if (entry->state.load() == State::attaching) {
+  if (const State state = entry->state.load(); in_progress(state)) {
     {
       const std::lock_guard lock(entry->guard);
+      entry->reason.store(kAborted, std::memory_order_relaxed);
       entry->cancelled = true;
     }
     entry->no_longer.notify_all();
     // Ends what NCCL waits for on behalf of the thread that attaches, and leaves the communicator there.
-    if (nccl.ncclCommRevoke != nullptr) static_cast<void>(nccl.ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
-    if (!wait_until_attached(*entry))
-      log::warn("ncclCommAbort: the companion of the communicator is still being made");
+    if (state == State::attaching && nccl.ncclCommRevoke != nullptr)
+      static_cast<void>(nccl.ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+    if (!wait_until_settled(*entry))
+      log::warn("ncclCommAbort: the companion of the communicator is still being made, or ended");
   }
-  auto companion = take_companion(*entry, "the communicator was aborted");
+  auto companion = take_companion(*entry, kAborted);
   if (companion == nullptr) {
-    if (entry->state.load() != State::attaching) reuse_entry(*entry);
-    return nccl.ncclCommAbort(comm);
+    if (!in_progress(entry->state.load())) reuse_entry(*entry);
+    return forwarded(nccl.ncclCommAbort(comm));
   }
   // NCCL's kernels end only now, and freeing waits for the device; so NCCL goes first, and what is freed
   // afterwards touches nothing of it.
@@ -100,7 +206,7 @@ ncclResult_t abort_communicator(const RealNccl& nccl, ncclComm* comm) {
               "the device's work has not ended; memory of the companion is freed when it has"));
   if (!freed.ok()) log::warn("ncclCommAbort: " + freed.text());
   reuse_entry(*entry);
-  return result;
+  return forwarded(result);
 }
 
 }  // namespace nearlight::dropin

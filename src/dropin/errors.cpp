@@ -11,6 +11,7 @@ namespace {
 ncclResult_t state_of(Entry& entry) {
   switch (entry.state.load(std::memory_order_acquire)) {
     case State::attaching:
+    case State::finalizing:
       return ncclInProgress;
     case State::broken: {
       const std::lock_guard lock(entry.guard);
@@ -30,6 +31,10 @@ ncclResult_t state_of(Entry& entry) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   const RealNccl* const nccl = real_nccl();
   if (nccl == nullptr || nccl->ncclCommGetAsyncError == nullptr) return missing(__func__);
+  // NCCL asks itself by this name whether a communicator is ready, in most of its functions. For it the one
+  // whose companion is still being made is: the companion needs such functions.
+  if (called_by_nccl(*nccl, __builtin_return_address(0)))
+    return nccl->ncclCommGetAsyncError(comm, asyncError);
   const ncclResult_t result = nccl->ncclCommGetAsyncError(comm, asyncError);
   if (result != ncclSuccess || asyncError == nullptr) return forwarded(result);
   if (*asyncError != ncclSuccess && *asyncError != ncclInProgress) return result;

@@ -18,12 +18,6 @@ Verdict decide(Entry& entry, const Operation& operation) {
   return entry.companion->decide(operation);
 }
 
-ncclResult_t not_ready() {
-  return failed(
-      failure(Code::invalid_argument,
-              "comm: the operation before is in progress (ncclCommGetAsyncError tells when it is not)"));
-}
-
 }  // namespace
 
 ncclResult_t take_or_count(const Operation& operation, Entry*& beside) {
@@ -46,7 +40,8 @@ ncclResult_t take_or_count(const Operation& operation, Entry*& beside) {
         verdict.reason = entry->reason.load(std::memory_order_relaxed);
         break;
       case State::attaching:
-        return not_ready();
+      case State::finalizing:
+        return failed(not_ready());
       case State::broken: {
         const std::lock_guard lock(entry->guard);
         return failed(entry->broken);

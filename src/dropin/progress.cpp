@@ -17,6 +17,11 @@ constexpr auto kPause = std::chrono::microseconds(50);
 
 }  // namespace
 
+Status not_ready() {
+  return failure(Code::invalid_argument,
+                 "comm: the operation before is in progress (ncclCommGetAsyncError tells when it is not)");
+}
+
 Result<bool> wait_until_enqueued(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
   const Deadline deadline = Deadline::after_ms(kEnqueue_ms);
   for (;;) {

@@ -1,8 +1,11 @@
 #include "dropin/real_nccl.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -59,6 +62,25 @@ Result<NcclCopy> choose() {
   return copies[0];
 }
 
+void find_extent(RealNccl& nccl) {
+  const auto look = [](dl_phdr_info* object, std::size_t, void* data) {
+    auto& found = *static_cast<RealNccl*>(data);
+    const auto inside = reinterpret_cast<std::uintptr_t>(found.ncclGetVersion);
+    std::uintptr_t begin = UINTPTR_MAX, end = 0;
+    for (int i = 0; i < object->dlpi_phnum; ++i) {
+      const auto& segment = object->dlpi_phdr[i];
+      if (segment.p_type != PT_LOAD) continue;
+      begin = std::min<std::uintptr_t>(begin, object->dlpi_addr + segment.p_vaddr);
+      end = std::max<std::uintptr_t>(end, object->dlpi_addr + segment.p_vaddr + segment.p_memsz);
+    }
+    if (inside < begin || inside >= end) return 0;
+    found.begin = begin;
+    found.end = end;
+    return 1;
+  };
+  static_cast<void>(::dl_iterate_phdr(look, &nccl));
+}
+
 Status fill(const NcclCopy& copy, RealNccl& nccl) {
   nccl.library = copy.library.get();
   if (::dlsym(nccl.library, memory::kDropInMark) == &nearlightDropIn) {
@@ -77,6 +99,7 @@ Status fill(const NcclCopy& copy, RealNccl& nccl) {
   nccl.path = copy.path;
   if (::dladdr(reinterpret_cast<const void*>(nccl.ncclGetVersion), &info) != 0 && info.dli_fname != nullptr)
     nccl.path = info.dli_fname;
+  find_extent(nccl);
   return {};
 }
 
@@ -111,6 +134,11 @@ const RealNccl* real_nccl() {
 int& InsideNccl::depth() {
   static constinit thread_local int of_thread = 0;
   return of_thread;
+}
+
+bool called_by_nccl(const RealNccl& nccl, const void* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  return at >= nccl.begin && at < nccl.end;
 }
 
 const char* text_without_nccl() { return find_once().status.text().c_str(); }

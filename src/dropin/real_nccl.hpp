@@ -1,6 +1,7 @@
 // The NCCL that stands behind the drop-in: a table of its functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "dropin/nccl_header.hpp"
@@ -14,6 +15,8 @@ struct RealNccl {
   void* library = nullptr;  // of dlopen
   std::string path;
   int version = 0;  // as NCCL_VERSION_CODE
+  // Where its code and data are in memory.
+  std::uintptr_t begin = 0, end = 0;
 #define NL_FORWARDED(type, name, parameters, names) decltype(&::name) name = nullptr;
 #define NL_INTERCEPTED NL_FORWARDED
 #include "dropin/nccl_functions.def"
@@ -41,6 +44,10 @@ class InsideNccl {
  private:
   static int& depth();
 };
+
+// Whether a function that returns to `address` was called by NCCL itself, in whatever thread: for what NCCL
+// asks in calls that the program did not make.
+bool called_by_nccl(const RealNccl& nccl, const void* address);
 
 // Tells on stderr, once, when the process has several copies: which they are, and which one has the calls.
 // Returns that text, or "" where there is one copy.

@@ -46,6 +46,8 @@ Entry& add_entry(ncclComm* comm, const char* reason) {
   }
   entry->reason.store(reason, std::memory_order_relaxed);
   entry->state.store(State::alone, std::memory_order_relaxed);
+  entry->limits = nullptr;
+  entry->blocking = true;
   entry->broken = Status();
   entry->cancelled = false;
   entry->comm.store(comm, std::memory_order_release);  // pairs with the load in find_entry()

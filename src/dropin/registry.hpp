@@ -13,11 +13,13 @@
 namespace nearlight::dropin {
 
 enum class State : int {
-  attaching,  // of a non-blocking communicator: for the program it is in progress
+  attaching,   // of a non-blocking communicator: for the program it is in progress
+  finalizing,  // likewise: what was enqueued comes to its end before NCCL finalizes
   attached,
   alone,   // all calls are passed on
   broken,  // the ranks may not agree about it: no call may be made
 };
+constexpr bool in_progress(State state) { return state == State::attaching || state == State::finalizing; }
 
 // Of one communicator. Entries are used again and never freed, so that a thread may look at one that another
 // thread has just taken out.
@@ -25,6 +27,9 @@ struct Entry {
   std::atomic<ncclComm*> comm{nullptr};
   std::atomic<State> state{State::alone};
   std::atomic<const char*> reason{""};  // alone: why; lives for ever
+  // Written before the communicator is the program's.
+  const char* limits = nullptr;  // of Wish; what is split from it without a configuration has the same
+  bool blocking = true;
 
   // Held by a call that uses the companion; nobody waits for other ranks under it.
   std::mutex busy;
@@ -32,8 +37,8 @@ struct Entry {
   std::mutex guard;
   std::shared_ptr<Companion> companion;
   Status broken;
-  bool cancelled = false;             // the thread that attaches should end
-  std::condition_variable no_longer;  // ... attaching
+  bool cancelled = false;             // the thread that attaches or finalizes should end
+  std::condition_variable no_longer;  // ... in progress
 
   // The companion, if there is one now.
   std::shared_ptr<Companion> held() {

@@ -56,15 +56,19 @@ bool is_call(const TallyRow& row) { return row.size_class < kSizeClasses; }
 
 }  // namespace
 
-Result<std::vector<ProcessTally>> read_tallies(const std::string& folder) {
-  std::vector<ProcessTally> tallies;
+Result<Tallies> read_tallies(const std::string& folder) {
+  Tallies tallies;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    NL_TRY_ASSIGN(ProcessTally tally, tally_of(entry.path().string()));
-    tallies.push_back(std::move(tally));
+    auto tally = tally_of(entry.path().string());
+    if (tally.ok()) {
+      tallies.processes.push_back(std::move(tally).value());
+    } else {
+      tallies.bad.push_back(tally.status());
+    }
   }
   if (error) return system_failure("listing " + folder, error.value());
-  std::sort(tallies.begin(), tallies.end(),
+  std::sort(tallies.processes.begin(), tallies.processes.end(),
             [](const ProcessTally& a, const ProcessTally& b) { return a.process < b.process; });
   return tallies;
 }

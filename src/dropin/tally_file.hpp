@@ -61,8 +61,13 @@ struct ProcessTally {
   std::vector<TallyRow> rows;
 };
 
-// All files of the folder, by process. Code::invalid_argument: a file that is none.
-Result<std::vector<ProcessTally>> read_tallies(const std::string& folder);
+struct Tallies {
+  std::vector<ProcessTally> processes;  // in the order of their numbers
+  std::vector<Status> bad;              // files that hold no counts, each with its path
+};
+
+// All files of the folder.
+Result<Tallies> read_tallies(const std::string& folder);
 
 // For a person: a line a process, then all together, by what, size and reason.
 std::string tally_text(const std::vector<ProcessTally>& processes);

@@ -245,7 +245,7 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"line_way", static_cast<std::uint64_t>(options.line_way)},
       {"initial_epoch", options.initial_epoch},
       {"heap_offset", options.heap_offset},
-      {variables::kTrace.name, variables::read(variables::kTrace).has_value(),
+      {variables::kTrace.name, options.trace.value_or(variables::read(variables::kTrace).has_value()),
        [](std::uint64_t on) { return std::string(on != 0 ? "set" : "not set"); }},
       {variables::kForcePath.name, number_of(settings.steering.forced), forced_in_words},
       {variables::kRouteTable.name, number_of(settings.steering.table), table_in_words},

@@ -17,6 +17,7 @@
 #include "route/route.hpp"
 #include "runtime/call_log.hpp"
 #include "runtime/collective_call.hpp"
+#include "runtime/instead.hpp"
 #include "runtime/messages.hpp"
 
 namespace nearlight::runtime {
@@ -70,6 +71,9 @@ struct Options {
   // Test hooks: how the test of lines sends, and how many from each neighbour.
   std::uint64_t test_lines = probe::kTestLines;
   probe::LineWay line_way = probe::LineWay::together;
+  // Whether calls write down when their steps were. Unset: where NEARLIGHT_TRACE names a folder. True without
+  // a folder: nothing is written at the end, which is of use to measure what it costs.
+  std::optional<bool> trace;
   // Test hook: the epoch every region starts after (wrap tests).
   std::uint32_t initial_epoch = 0;
   // Test hook: bytes left free in front of the regions, to place the slots elsewhere in the heap.
@@ -87,6 +91,11 @@ struct CallOptions {
   // GPU, LL: the first slot used in each region, a multiple of 8 (slots differ in speed; see
   // docs/dev/lab.md).
   std::uint32_t first_slot = 0;
+  // Of a communicator that traces: this call does not, and runs the code of one that does not.
+  bool untraced = false;
+  // The benchmark's code (runtime/instead.hpp), which outlives the call; all_reduce alone, and on GPUs loops
+  // inside a kernel alone. Null: the library's own.
+  const Instead* instead = nullptr;
   // The test hooks are of the first attempt; what is made again has none.
   // Test hook: hold threads at a point (algorithm::DelayPoint) for `delay_ns`, which may differ per rank; the
   // point may on CPUs only (on GPUs it changes how a message is cut). GPU: f32 sum only, and not the

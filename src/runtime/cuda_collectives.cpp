@@ -101,7 +101,7 @@ Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream s
                                           route.grid,
                                           route.run_threads,
                                           options.delay_point != 0,
-                                          tracer_.has_value(),
+                                          tracer_.has_value() && !options.untraced,
                                           agrees};
   return launched(algorithm::cuda::launch_parts(args, shape, stream), stream, capturing);
 }

@@ -46,7 +46,7 @@ CudaCommunicator::~CudaCommunicator() {
   }
   if (control_ != nullptr && heap_ != nullptr) {
     const bool at_rest = control_->close(regions_).ok();
-    if (at_rest && tracer_) write_trace();
+    if (at_rest && tracer_ && tracer_->writes()) write_trace();
   }
   staged_.reset();
   channels_.clear();
@@ -192,7 +192,7 @@ algorithm::cuda::LaunchShape CudaCommunicator::shape_of(const route::Route& rout
                                      route.held, route.grid, route.threads};
   shape.delayed = options.delay_point != 0;
   shape.first_region = route.first_region;
-  shape.traced = tracer_.has_value();
+  shape.traced = tracer_.has_value() && !options.untraced;
   return shape;
 }
 
@@ -352,15 +352,16 @@ Status CudaCommunicator::all_reduce_loop(const void* send, void* recv, std::size
   std::vector<std::uint64_t> clocks(shape.grid * per_cta + 1);
   const std::size_t clock_bytes = clocks.size() * sizeof clocks[0];
   DeviceMemory device_clocks;
+  auto args = args_of(send, recv, count, op, options);
+  if (options.instead != nullptr) shape.loops = options.instead->loops;
   const auto prepare = [&]() -> Status {
     NL_TRY(device_clocks.allocate(clock_bytes));
     NL_TRY_CUDA(cudaMemset(device_clocks.get(), 0, clock_bytes));
     NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
-    return {};
+    return shape.loops != nullptr ? algorithm::cuda::load(args, shape) : Status();
   };
   // Nobody launches before all have allocated: an allocation may wait for the kernels that already run.
   NL_TRY(agree(*exchange_, prepare(), Deadline::after(timeout_)));
-  auto args = args_of(send, recv, count, op, options);
   args.samples = plan.samples;
   args.chain = plan.chain;
   args.clocks = static_cast<std::uint64_t*>(device_clocks.get());

@@ -121,6 +121,7 @@ class CudaCommunicator final : public Communicator {
   // By the CPU, likewise.
   Status stage(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                cudaStream_t stream, bool capturing);
+  Status copy_by_kernel(void* to, const void* from, std::size_t bytes, cudaStream_t stream);
   Status ask_host(const algorithm::HostRequest& request, cudaStream_t stream);
   Status barrier_elsewhere(route::Algorithm algorithm, cudaStream_t stream, bool capturing);
   // Whether the ranks' own way has failed: their kernels neither send nor wait any more.

@@ -64,7 +64,6 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
                                                                std::unique_ptr<Fallback> fallback) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
   const Deadline deadline = create_deadline(options);
-  CudaControl::free_retired();
   const int nranks = exchange->nranks();
   if (nranks < 1 || nranks > protocol::kMaxRanks) {
     return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
@@ -75,7 +74,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   const auto settings = settings_of(options, place.ok() ? &own : nullptr, nccl_version);
   const auto answers = variables::read(variables::kDump);
   const bool writes_dumps = variables::read(variables::kDumpDir).has_value();
-  const auto folder = trace_folder();
+  const auto folder = trace_folder(options.trace);
   Status readable = settings.ok() ? answers.status() : settings.status();
   if (readable.ok()) readable = folder.status();
   NL_TRY(agree(*exchange, readable.ok() ? place.status() : readable, deadline));

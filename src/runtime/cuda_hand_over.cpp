@@ -87,6 +87,14 @@ Status CudaCommunicator::ask_host(const algorithm::HostRequest& request, cudaStr
                                            static_cast<std::uint64_t>(timeout_.count()) + kGraceNs, stream);
 }
 
+// By a kernel and not by a copy engine, which takes the copies of all streams in turn: one that waits for the
+// CPU's answer would hold up those that other ranks of the GPU have to make before the answer can be.
+Status CudaCommunicator::copy_by_kernel(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  Reduction once = ReduceOp::premul_sum;
+  once.factor = Reduction::Factor{DataType::u8, 1};
+  return algorithm::cuda::launch_alone(args_of(from, to, bytes, once, {}), DataType::u8, max_ctas_, stream);
+}
+
 Status CudaCommunicator::stage(const void* send, void* recv, std::size_t count, DataType type,
                                const Reduction& op, cudaStream_t stream, bool capturing) {
   NL_TRY(staged_->status());
@@ -101,11 +109,11 @@ Status CudaCommunicator::stage(const void* send, void* recv, std::size_t count, 
     for (std::size_t first = 0; first < count; first += most) {
       const std::size_t here = std::min(most, count - first);
       request.count = here;
-      NL_TRY_CUDA(cudaMemcpyAsync(staged_->staging(), static_cast<const char*>(send) + first * element,
-                                  here * element, cudaMemcpyDeviceToHost, stream));
+      NL_TRY(copy_by_kernel(staged_->staging(), static_cast<const char*>(send) + first * element,
+                            here * element, stream));
       NL_TRY(ask_host(request, stream));
-      NL_TRY_CUDA(cudaMemcpyAsync(static_cast<char*>(recv) + first * element, staged_->staging(),
-                                  here * element, cudaMemcpyHostToDevice, stream));
+      NL_TRY(copy_by_kernel(static_cast<char*>(recv) + first * element, staged_->staging(), here * element,
+                            stream));
     }
     return {};
   };

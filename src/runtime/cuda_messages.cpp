@@ -73,7 +73,7 @@ Status CudaCommunicator::enqueue_messages(std::span<const MessageCall> group, St
     if (!ordered.ok()) return ordered;
   }
   for (const MessagePlan::Copy& copy : plan.copies) {
-    NL_TRY_CUDA(cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDeviceToDevice, stream));
+    NL_TRY(copy_by_kernel(copy.to, copy.from, copy.bytes, stream));
   }
   if (plan.messages.empty()) return {};
   if (plan.route.algorithm == route::Algorithm::nccl) return hand_over(group, stream, capturing);

@@ -85,7 +85,7 @@ Status HostCommunicator::run_collective(const CollectiveCall& call, Stream strea
               .recv = call.recv,
               .count = 0,
               .factor = call.op.factor ? call.op.factor->bits : 0,
-              .trace = tracer_ ? ring_.data() : nullptr,
+              .trace = tracer_ && !options.untraced ? ring_.data() : nullptr,
               .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns},
               .packet_fault = {static_cast<algorithm::host::PacketFault::Kind>(options.packet_fault),
                                options.faulty_packet}},

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   const route::Target target{false, "", exchange.nranks()};
   const auto settings = settings_of(options, &target);
   const auto answers_dumps = variables::read(variables::kDump);
-  const auto folder = trace_folder();
+  const auto folder = trace_folder(options.trace);
   const Status readable = settings.ok() ? answers_dumps.status() : settings.status();
   NL_TRY(agree(exchange, readable.ok() ? folder.status() : readable, deadline));
   NL_TRY(check_options_agree(exchange, options, *settings, deadline));
@@ -129,7 +129,7 @@ Result<std::unique_ptr<HostCommunicator>> HostCommunicator::make(Exchange& excha
 HostCommunicator::~HostCommunicator() {
   if (!within_ && heap_ != nullptr) health_.set(Health::left);
   // Half a communicator has not traced anything.
-  if (!tracer_ || heap_ == nullptr) return;
+  if (!tracer_ || !tracer_->writes() || heap_ == nullptr) return;
   trace::append(tracer_->ranks(), 0, ring_);
   tracer_->write();
 }
@@ -293,11 +293,12 @@ Status HostCommunicator::run_all_reduce(const void* send, void* recv, std::size_
       .recv = recv,
       .count = count,
       .factor = op.factor ? op.factor->bits : 0,
-      .trace = tracer_ ? ring_.data() : nullptr,
+      .trace = tracer_ && !options.untraced ? ring_.data() : nullptr,
       .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns},
       .packet_fault = {static_cast<algorithm::host::PacketFault::Kind>(options.packet_fault),
                        options.faulty_packet}};
-  algorithm::host::all_reduce(call);
+  const auto own = algorithm::host::all_reduce;
+  (options.instead != nullptr && options.instead->on_host != nullptr ? options.instead->on_host : own)(call);
   return own_outcome(Collective::all_reduce);
 }
 

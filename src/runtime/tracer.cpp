@@ -45,9 +45,10 @@ Status write_file(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-Result<std::optional<std::string>> trace_folder() {
+Result<std::optional<std::string>> trace_folder(std::optional<bool> wish) {
+  if (wish == false) return std::optional<std::string>();
   auto folder = variables::read(variables::kTrace);
-  if (!folder) return folder;
+  if (!folder) return wish == true ? std::optional<std::string>("") : folder;
   struct stat facts {};
   if (::stat(folder->c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode) ||
       ::access(folder->c_str(), W_OK) != 0) {

@@ -11,8 +11,9 @@
 
 namespace nearlight::runtime {
 
-// The folder, when tracing is on. Code::invalid_argument: nothing can be written there.
-Result<std::optional<std::string>> trace_folder();
+// The folder, when tracing is on: `wish`, or unset by NEARLIGHT_TRACE; "": nothing is to be written at the
+// end. Code::invalid_argument: nothing can be written there.
+Result<std::optional<std::string>> trace_folder(std::optional<bool> wish);
 
 class Tracer {
  public:
@@ -20,6 +21,8 @@ class Tracer {
   static Result<Tracer> start(Exchange& exchange, std::string folder, const char* backend, Deadline deadline);
 
   trace::RankTrace& ranks() { return trace_; }
+  // Whether there is a folder.
+  bool writes() const { return !folder_.empty(); }
   // Writes the file. A failure is a warning: at the end of a communicator there is nobody to tell.
   void write();
 

@@ -250,7 +250,7 @@ TEST_F(Staged, ARefusedCopyFailsTheCommunicator) {
   make(milliseconds(300));
   both_set("staged");
   expect_right(10);
-  const Status status = refuse("cudaMemcpyAsync", 10);
+  const Status status = refuse("launch_alone", 10);
   EXPECT_EQ(status.code(), Code::cuda_error);
   EXPECT_EQ(comm().status().text(), status.text());
   both_set("");

@@ -90,6 +90,20 @@ TEST(CommandLine, ChainsAndSamplesByModeAndBackend) {
   EXPECT_EQ(bench::plan_of(bench_options("-m 3"), bench::Backend::cuda).chain, 3);
   EXPECT_EQ(bench::plan_of(bench_options(""), bench::Backend::host).samples, 1000u);
   EXPECT_EQ(bench::plan_of(bench_options("--percentiles"), bench::Backend::host).samples, 10'000u);
+  EXPECT_EQ(bench::plan_of(bench_options(""), bench::Backend::host).rounds, 10u);
+}
+
+TEST(CommandLine, PairsTakeManyTurns) {
+  const auto trace = bench::plan_of(bench_options("--paired trace"), bench::Backend::cuda);
+  EXPECT_EQ(trace.mode, Mode::graph);
+  EXPECT_EQ(trace.rounds, 40u);
+  EXPECT_EQ(trace.samples, 4000u);
+  EXPECT_FALSE(trace.in_place);
+  const auto deadline = bench_options("--paired deadline -d bf16");
+  EXPECT_EQ(bench::mode_of(deadline, bench::Backend::cuda), Mode::kernel);
+  EXPECT_EQ(bench::mode_of(deadline, bench::Backend::host), Mode::eager);
+  EXPECT_EQ(bench::plan_of(bench_options("--paired deadline --rounds 7 -n 70"), bench::Backend::cuda).rounds,
+            7u);
 }
 
 TEST(CommandLine, Peers) {
@@ -226,6 +240,15 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"bench all_reduce --jobs 2 --against nccl", {"--jobs", "--against"}},
         Refusal{"bench all_reduce --jobs 2 --mode kernel", {"--jobs", "--mode graph"}},
         Refusal{"bench all_reduce --jobs 2 --mode eager", {"--jobs", "--mode graph"}},
+        Refusal{"bench all_reduce --paired speed", {"--paired", "speed"}},
+        Refusal{"bench all_gather --paired trace", {"--paired trace", "all_reduce"}},
+        Refusal{"bench all_reduce --paired trace -d half", {"--paired trace", "-d half", "bfloat16"}},
+        Refusal{"bench all_reduce --paired deadline -o max", {"--paired deadline", "-o max"}},
+        Refusal{"bench all_reduce --paired trace --against nccl", {"--paired trace", "--against"}},
+        Refusal{"bench all_reduce --paired trace --jobs 2", {"--paired trace", "--jobs"}},
+        Refusal{"bench all_reduce --paired trace --protocol ll,simple", {"--paired trace", "--protocol"}},
+        Refusal{"bench all_reduce --paired trace --mode kernel", {"--paired trace", "kernel"}},
+        Refusal{"bench all_reduce --paired deadline --mode graph", {"--paired deadline", "--mode kernel"}},
         Refusal{"bench all_reduce --skew -1", {"--skew"}},
         Refusal{"bench all_reduce --skew 1000001", {"--skew", "1000000"}},
         Refusal{"bench all_reduce --against torch_symm_mem -o max", {"-o", "torch_symm_mem"}},

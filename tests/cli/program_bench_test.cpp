@@ -170,6 +170,28 @@ TEST(Bench, TwoJobsAtATime) {
   for (const auto& row : rows_of_run("--ranks 2 -b 8 -e 8")) EXPECT_EQ(row.jobs, 1);
 }
 
+TEST(Bench, WhatAPartOfTheLibraryCosts) {
+  for (const auto& [part, impl] :
+       {std::pair{"trace", "nearlight_traced"}, std::pair{"deadline", "nearlight_unbounded"}}) {
+    const std::string arguments = std::string("--ranks 2 -b 8 -e 1K -f 128 -m 2 --rounds 4 --paired ") + part;
+    const Ran ran = run_program("bench all_reduce --backend host -n 20 " + arguments);
+    ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err;
+    const auto lines = lines_of(ran.out);
+    ASSERT_GE(lines.size(), 5u);
+    EXPECT_EQ(lines[lines.size() - 5], std::string("# cost of ") + part +
+                                           ": median over 4 turns of with / without - 1, and its quartiles");
+    EXPECT_THAT(shape_of(lines.back()), MatchesRegex(" 9 9 9 [+-]9 [+-]9 [+-]9")) << lines.back();
+    const auto rows = rows_of_run(arguments);
+    ASSERT_EQ(rows.size(), 4u);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(rows[i].impl, i % 2 == 0 ? "nearlight" : impl);
+      EXPECT_EQ(rows[i].cost.has_value(), i % 2 == 1);
+      EXPECT_EQ(rows[i].wrong, 0u);
+      EXPECT_EQ(rows[i].forced, "");
+    }
+  }
+}
+
 TEST(Bench, SkewIsToldBesideTheTimes) {
   std::vector<cli::ResultRow> rows;
   // Where the ranks have no processor each, the first one may come later still.

@@ -71,7 +71,7 @@ REDUCED_NAME = re.compile(r"parts_reducedI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>
 TYPES = {"": "bytes", "f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
 PROTOCOLS = ["ll", "simple", "sentinel", "ll128"]
-VARIANTS = ["once", "loop", "delayed", "traced"]
+VARIANTS = ["once", "loop", "delayed", "traced", "loop_without_limits"]
 
 
 class Kernel:
@@ -157,7 +157,7 @@ def rule_order(kernel):
         return
     if allow < wait:
         yield "the next kernel is let in before the wait: a chain of kernels would fill the GPU"
-    if kernel.variant == "loop":
+    if kernel.variant.startswith("loop"):
         return  # before its wait it may look for the SM it is pinned to, in a word of its own
     if access is not None and access < allow:
         yield f"memory is touched before griddepcontrol.launch_dependents: {kernel.code[access][1]}"
@@ -316,6 +316,22 @@ def check_traced(traced, others):
         yield "a traced kernel does not read the ring of times, or one without tracing does"
 
 
+def check_without_limits(kernels, functions):
+    """The benchmark's kernels without limits: what a wait gives up with is not there, nor a look at the abort word."""
+    for part in ("give_up", "report_fault"):
+        for name in functions:
+            if part in name:
+                yield f"there is the function {name}"
+    wanted = {(type_of, protocol, ranks) for type_of in ("f32", "bf16") for protocol in ("ll", "simple") for ranks in (2, 4, 8)}
+    for missing in sorted(wanted - {(kernel.type, kernel.protocol, kernel.ranks) for kernel in kernels}):
+        yield f"no kernel of {missing}"
+    for kernel in kernels:
+        if kernel.variant != "loop_without_limits":
+            yield f"{kernel} is not without limits"
+        if kernel.instructions(re.escape(ABORT_LOAD)):
+            yield f"{kernel} looks at the abort word"
+
+
 # ---- main ---------------------------------------------------------------------------------------------
 
 def compile_source(args):
@@ -383,6 +399,14 @@ def self_test(kernels):
         if len(list(check_traced(traced, others))) != count:
             failures += 1
             print(f"parameters: {traced}, {others} must break {count} rules")
+    # planted.cu has neither the shapes nor the variant, which is a violation for each.
+    without = list(check_without_limits([], {}))
+    if len(without) != 12 or len(list(check_without_limits([], {"x7give_upy": "", "report_fault": ""}))) != 14:
+        failures += 1
+        print(f"without limits: {without}")
+    if not any("not without limits" in what for what in check_without_limits(kernels, {})):
+        failures += 1
+        print("without limits: a kernel with them is not told")
     print(f"self-test: {len(kernels)} planted kernels, {failures} failures")
     return failures
 
@@ -397,11 +421,19 @@ def main():
     parser.add_argument("--ops", default="sum,max", help="the operators that the source has kernels for, or any")
     parser.add_argument("--sums", action="store_true", help="the source has the kernels that add to sums, and no others")
     parser.add_argument("--parts", choices=("moved", "reduced"), help="the source has the kernels by parts that do so, and no others")
+    parser.add_argument("--without-limits", action="store_true", help="the source has the benchmark's loops without limits, and no others")
     parser.add_argument("source")
     args = parser.parse_args()
     kernels, functions = read(*compile_source(args))
     if args.self_test:
         sys.exit(1 if self_test(list(kernels.values())) else 0)
+
+    if args.without_limits:
+        wrong = list(check_without_limits(kernels.values(), functions))
+        for what in wrong:
+            print(what)
+        print(f"{len(kernels)} kernels, {len(wrong)} violations")
+        sys.exit(1 if wrong else 0)
 
     # All protocols, all bounds of the number of ranks, all operators: else the names have changed and nothing is checked.
     shapes = {(k.op, k.protocol, k.ranks, k.held) for k in kernels.values() if k.variant == "once"}

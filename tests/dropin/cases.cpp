@@ -1,6 +1,7 @@
 // The cases. Streams are numbers here: 1 is s1 in the log.
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -271,7 +272,9 @@ void failures() {
 void life() {
   ncclUniqueId id;
   CHECK(ncclGetUniqueId(&id) == ncclSuccess);
-  on_ranks(4, [&id](int rank) {
+  // The rank that comes last writes for all: the values outlive the threads.
+  float values[4] = {0, 1, 2, 3}, sums[4] = {};
+  on_ranks(4, [&](int rank) {
     ncclComm_t world = nullptr, half = nullptr, none = nullptr, smaller = nullptr;
     CHECK(ncclCommInitRank(&world, 4, id, rank) == ncclSuccess);
     CHECK(ncclCommSplit(world, rank % 2, -rank, &half, nullptr) == ncclSuccess);
@@ -280,7 +283,7 @@ void life() {
     int excluded[] = {3};
     if (rank != 3)
       CHECK(ncclCommShrink(world, excluded, 1, &smaller, nullptr, NCCL_SHRINK_ABORT) == ncclSuccess);
-    float value = static_cast<float>(rank), sum = -1;
+    float &value = values[rank], &sum = sums[rank];
     CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, half, stream(1)) == ncclSuccess);
     if (rank != 3) {
       CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, smaller, stream(1)) == ncclSuccess);
@@ -327,7 +330,15 @@ void order_of_ending() {
   CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
   CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
   CHECK_LOG("stop r0\ngone r0\nabort r0\nfree r0\n");
+  // What NCCL does not destroy is still there, without its companion.
+  fakeNcclFailNext(ncclInvalidArgument);
+  CHECK(ncclCommDestroy(comms[1]) == ncclInvalidArgument);
+  CHECK_LOG("drain r1\nfree r1\ndestroy r1\n");
+  float value = 1, sum = 0;
+  CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comms[1], stream(4)) == ncclSuccess);
+  CHECK_LOG("nccl AllReduce r1 s4 1\n");
   CHECK(ncclCommAbort(comms[1]) == ncclSuccess);
+  CHECK_LOG("abort r1\n");
   CHECK(ncclCommDestroy(nullptr) == ncclSuccess);
 }
 
@@ -351,93 +362,47 @@ void made_in_a_group() {
   for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
-// In progress until the companion is there; no call before that, and no wait in any call.
-void non_blocking() {
+// Two ranks, each with its configuration: calls that are taken, and whether those of a communicator that is
+// split from it are.
+void made_with(const ncclConfig_t (&configs)[2], bool taken, ncclConfig_t* of_the_split, bool split_taken) {
   ncclUniqueId id;
   CHECK(ncclGetUniqueId(&id) == ncclSuccess);
-  on_ranks(2, [&id](int rank) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    ncclComm_t comm = nullptr;
-    CHECK(ncclCommInitRankConfig(&comm, 2, id, rank, &config) == ncclInProgress);
-    float value = static_cast<float>(rank + 1), sum = -1;
-    CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comm, stream(1)) == ncclInvalidArgument);
-    CHECK(std::strstr(ncclGetLastError(comm), "in progress") != nullptr);
-    ncclResult_t state = ncclInProgress;
-    for (int i = 0; i < 10'000 && state == ncclInProgress; ++i) {
-      CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    CHECK(state == ncclSuccess);
-    CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comm, stream(1)) == ncclSuccess);
-    CHECK(ncclCommDestroy(comm) == ncclSuccess);
-  });
-  check_log(__FILE__, __LINE__,
-            "nearlight AllReduce r0 s1 1\nnearlight AllReduce r1 s1 1\ndrain r0\ndrain r1\nfree r0\nfree r1\n"
-            "destroy r0\ndestroy r1\n",
-            true);
-}
-
-// Nothing is put behind what NCCL has not enqueued yet.
-void non_blocking_group() {
-  ncclUniqueId id;
-  CHECK(ncclGetUniqueId(&id) == ncclSuccess);
-  on_ranks(2, [&id](int rank) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    ncclComm_t comm = nullptr;
-    CHECK(ncclCommInitRankConfig(&comm, 2, id, rank, &config) == ncclInProgress);
-    ncclResult_t state = ncclInProgress;
-    for (int i = 0; i < 10'000 && state == ncclInProgress; ++i) {
-      CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    CHECK(state == ncclSuccess);
-    float value = static_cast<float>(rank + 1), sum = -1;
-    std::vector<float> large(1 << 15, value), out(1 << 15);
-    CHECK(ncclGroupStart() == ncclSuccess);
-    CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comm, stream(1)) == ncclSuccess);
-    CHECK(ncclAllReduce(large.data(), out.data(), large.size(), ncclFloat32, ncclSum, comm, stream(2)) ==
-          ncclSuccess);
-    CHECK(ncclGroupEnd() == ncclInProgress);
-    // The other rank's lines may stand between.
-    const std::string log = fakeNcclLogText(), own = " r" + std::to_string(rank);
-    const auto enqueued = log.find("enqueued" + own);
-    CHECK(enqueued != std::string::npos);
-    CHECK(enqueued < log.rfind("join" + own + " s1 s2"));
-    CHECK(ncclCommDestroy(comm) == ncclSuccess);
-  });
-}
-
-// Ended while its companion is made, or before NCCL has made it: the other rank never comes.
-void non_blocking_that_is_aborted() {
-  ncclUniqueId id;
-  CHECK(ncclGetUniqueId(&id) == ncclSuccess);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  ncclComm_t comm = nullptr;
-  CHECK(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
-  ncclResult_t state = ncclSuccess;
-  CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress);
-  CHECK(ncclCommAbort(comm) == ncclSuccess);
-  CHECK_LOG("revoke r0\nabort r0\n");
-  CHECK(fakeNcclLive() == 0);
-}
-
-void refused_by_configuration() {
-  ncclUniqueId id;
-  CHECK(ncclGetUniqueId(&id) == ncclSuccess);
-  on_ranks(2, [&id](int rank) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    if (rank == 1) config.maxCTAs = 4;  // one rank's own: all must know
-    ncclComm_t comm = nullptr;
+  float value = 1, sums[2] = {}, sums_of_split[2] = {};
+  on_ranks(2, [&](int rank) {
+    ncclConfig_t config = configs[rank];
+    ncclComm_t comm = nullptr, split = nullptr;
     CHECK(ncclCommInitRankConfig(&comm, 2, id, rank, &config) == ncclSuccess);
-    float value = 1, sum = -1;
-    CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comm, stream(1)) == ncclSuccess);
-    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+    CHECK(ncclAllReduce(&value, &sums[rank], 1, ncclFloat32, ncclSum, comm, stream(1)) == ncclSuccess);
+    CHECK(ncclCommSplit(comm, 0, rank, &split, of_the_split) == ncclSuccess);
+    CHECK(ncclAllReduce(&value, &sums_of_split[rank], 1, ncclFloat32, ncclSum, split, stream(2)) ==
+          ncclSuccess);
   });
-  check_log(__FILE__, __LINE__, "nccl AllReduce r0 s1 1\nnccl AllReduce r1 s1 1\ndestroy r0\ndestroy r1\n",
-            true);
+  const std::string log = fakeNcclLogText();
+  fakeNcclLogClear();
+  const auto has = [&log](const char* who, const char* stream) {
+    return log.find(std::string(who) + " AllReduce r1 " + stream + " 1") != std::string::npos;
+  };
+  CHECK(has(taken ? "nearlight" : "nccl", "s1"));
+  CHECK(has(split_taken ? "nearlight" : "nccl", "s2"));
+}
+
+// What limits the CTAs is respected by all ranks, and by what is split without a configuration of its own.
+void refused_by_configuration() {
+  ncclConfig_t plain = NCCL_CONFIG_INITIALIZER, limited = plain, careful = plain;
+  limited.maxCTAs = 4;
+  careful.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+  made_with({plain, plain}, true, nullptr, true);
+  made_with({plain, limited}, false, nullptr, false);
+  made_with({limited, plain}, false, &plain, true);
+  made_with({plain, plain}, true, &limited, false);
+  made_with({careful, careful}, false, nullptr, false);
+  // Programs of an older NCCL give a shorter structure: what it lacks is whatever stands behind it.
+  ncclConfig_t older = limited, oldest = limited;
+  older.size = offsetof(ncclConfig_t, splitShare);
+  older.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+  made_with({older, older}, false, nullptr, false);
+  oldest.size = offsetof(ncclConfig_t, maxCTAs);
+  made_with({oldest, oldest}, true, nullptr, true);
 }
 
 // No companion, no difference but the reason; a world of one rank is silent.
@@ -550,32 +515,30 @@ void cost() {
   fakeNcclQuiet(0);
 }
 
+constexpr Case kCases[] = {{"taken", taken},
+                           {"forwarded", forwarded},
+                           {"groups", groups},
+                           {"grouped_messages", grouped_messages},
+                           {"several_communicators", several_communicators},
+                           {"group_with_streams", group_with_streams},
+                           {"taken_and_forwarded_on_two_streams", taken_and_forwarded_on_two_streams},
+                           {"simulated_group", simulated_group},
+                           {"stops_before_nccl", stops_before_nccl},
+                           {"failures", failures},
+                           {"life", life},
+                           {"order_of_ending", order_of_ending},
+                           {"made_in_a_group", made_in_a_group},
+                           {"refused_by_configuration", refused_by_configuration},
+                           {"all_forwarded", all_forwarded},
+                           {"broken_creation", broken_creation},
+                           {"threads", threads},
+                           {"never_destroyed", never_destroyed},
+                           {"newer_function", newer_function},
+                           {"missing_function", missing_function},
+                           {"cost", cost}};
+
 }  // namespace
 
-const Case kCases[] = {{"taken", taken},
-                       {"forwarded", forwarded},
-                       {"groups", groups},
-                       {"grouped_messages", grouped_messages},
-                       {"several_communicators", several_communicators},
-                       {"group_with_streams", group_with_streams},
-                       {"taken_and_forwarded_on_two_streams", taken_and_forwarded_on_two_streams},
-                       {"simulated_group", simulated_group},
-                       {"stops_before_nccl", stops_before_nccl},
-                       {"failures", failures},
-                       {"life", life},
-                       {"order_of_ending", order_of_ending},
-                       {"made_in_a_group", made_in_a_group},
-                       {"non_blocking", non_blocking},
-                       {"non_blocking_group", non_blocking_group},
-                       {"non_blocking_that_is_aborted", non_blocking_that_is_aborted},
-                       {"refused_by_configuration", refused_by_configuration},
-                       {"all_forwarded", all_forwarded},
-                       {"broken_creation", broken_creation},
-                       {"threads", threads},
-                       {"never_destroyed", never_destroyed},
-                       {"newer_function", newer_function},
-                       {"missing_function", missing_function},
-                       {"cost", cost}};
-const int kCaseCount = sizeof kCases / sizeof kCases[0];
+std::span<const Case> cases() { return kCases; }
 
 }  // namespace nearlight::test

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,9 +40,12 @@ class Folder {
   std::string path_;
 };
 
-// `processes`: one a rank. Checks that the program was right and that calls were taken.
-void run_program_of_nccl(const std::string& name, bool processes = false,
-                         const std::vector<std::string>& more = {}, bool taken = true) {
+using Functions = std::vector<std::string>;
+
+// `processes`: one a rank. Checks that the program was right, and that calls of each of `taken` were taken;
+// where there are none, that nothing was.
+void run_program_of_nccl(const std::string& name, bool processes = false, const Functions& more = {},
+                         const Functions& taken = {"AllReduce"}) {
   const Folder folder;
   std::vector<std::string> environment = {"LD_PRELOAD=" + drop_in(),
                                           "NEARLIGHT_DROPIN_STATS=" + folder.counts()};
@@ -55,12 +59,19 @@ void run_program_of_nccl(const std::string& name, bool processes = false,
   for (Spawned& program : programs) EXPECT_EQ(program.wait(std::chrono::seconds(100)), 0) << program.output();
   const auto tallies = dropin::read_tallies(folder.counts());
   ASSERT_TRUE(tallies.ok()) << tallies.status().to_string();
-  std::uint64_t calls = 0;
-  for (const auto& tally : tallies.value()) {
-    for (const auto& row : tally.rows) calls += row.what == "AllReduce" && row.taken ? row.count : 0;
+  EXPECT_TRUE(tallies->bad.empty());
+  std::map<std::string, std::uint64_t> calls;
+  for (const auto& tally : tallies->processes) {
+    for (const auto& row : tally.rows) {
+      if (row.taken && row.count > 0 && row.what != "communicator") calls[row.what] += row.count;
+    }
   }
-  EXPECT_EQ(calls > 0, taken) << dropin::tally_text(tallies.value());
-  if (testing::Test::HasFailure() || !taken) std::printf("%s", dropin::tally_text(tallies.value()).c_str());
+  const std::string text = dropin::tally_text(tallies->processes);
+  for (const std::string& function : taken) EXPECT_GT(calls[function], 0U) << function << "\n" << text;
+  if (taken.empty()) {
+    EXPECT_TRUE(calls.empty()) << text;
+  }
+  if (testing::Test::HasFailure() || taken.empty()) std::printf("%s", text.c_str());
 }
 
 TEST(DropInTwoGpus, TypesOperatorsCounts) { run_program_of_nccl("types"); }
@@ -75,21 +86,27 @@ TEST(DropInTwoGpus, SplitAbortedAndDestroyed) { run_program_of_nccl("communicato
 TEST(DropInTwoGpus, SplitAbortedAndDestroyedInTwoProcesses) { run_program_of_nccl("communicators", true); }
 TEST(DropInTwoGpus, ThreadsWithARankEach) { run_program_of_nccl("threads"); }
 TEST(DropInTwoGpus, NonBlockingCommunicators) { run_program_of_nccl("non_blocking"); }
+const Functions kTakeAll = {"NEARLIGHT_DROPIN_TAKES=all"};
+const Functions kAll = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll"};
 TEST(DropInTwoGpus, GroupsWithEveryFunctionTaken) {
-  run_program_of_nccl("groups", false, {"NEARLIGHT_DROPIN_TAKES=all"});
+  run_program_of_nccl("groups", false, kTakeAll, {"AllReduce", "AllGather"});
 }
 TEST(DropInTwoGpus, GroupsWithEveryFunctionTakenInTwoProcesses) {
-  run_program_of_nccl("groups", true, {"NEARLIGHT_DROPIN_TAKES=all"});
+  run_program_of_nccl("groups", true, kTakeAll, {"AllReduce", "AllGather"});
 }
+TEST(DropInTwoGpus, EveryFunction) { run_program_of_nccl("every_function", false, kTakeAll, kAll); }
+TEST(DropInTwoGpus, EveryFunctionOfTwoProcesses) {
+  run_program_of_nccl("every_function", true, kTakeAll, kAll);
+}
+// The same by NCCL but for AllReduce: the test's own check of the program.
+TEST(DropInTwoGpus, EveryFunctionWithAllReduceTaken) { run_program_of_nccl("every_function"); }
 TEST(DropInTwoGpus, ARankThatIsDoneFirst) { run_program_of_nccl("left", true); }
 // All by NCCL: the test's own check of the program, and of the switch.
-TEST(DropInTwoGpus, SwitchedOff) { run_program_of_nccl("groups", false, {"NEARLIGHT_DROPIN=0"}, false); }
+TEST(DropInTwoGpus, SwitchedOff) { run_program_of_nccl("groups", false, {"NEARLIGHT_DROPIN=0"}, {}); }
 // Two-shot and one-shot need neither multicast nor NVLink SHARP.
 TEST(DropInTwoGpus, WithoutMulticast) { run_program_of_nccl("groups", false, {"NCCL_NVLS_ENABLE=0"}); }
 // GPUs that NCCL keeps apart: nearlight does not attach, NCCL carries all, and one reason says so.
-TEST(DropInTwoGpus, WithoutPeerAccess) {
-  run_program_of_nccl("groups", false, {"NCCL_P2P_DISABLE=1"}, false);
-}
+TEST(DropInTwoGpus, WithoutPeerAccess) { run_program_of_nccl("groups", false, {"NCCL_P2P_DISABLE=1"}, {}); }
 
 }  // namespace
 }  // namespace nearlight::test

@@ -49,7 +49,9 @@ class Folder {
   std::vector<dropin::ProcessTally> read() const {
     auto read = dropin::read_tallies(path_);
     EXPECT_TRUE(read.ok()) << read.status().to_string();
-    return read.ok() ? *read : std::vector<dropin::ProcessTally>();
+    if (!read.ok()) return {};
+    EXPECT_TRUE(read->bad.empty()) << read->bad[0].to_string();
+    return read->processes;
   }
 
  private:
@@ -87,6 +89,15 @@ TEST(DropIn, NonBlockingIsInProgressUntilAttached) {
   expect_good("non_blocking", {"FAKE_ATTACH=slow"});
 }
 TEST(DropIn, NonBlockingThatIsAborted) { expect_good("non_blocking_that_is_aborted"); }
+TEST(DropIn, NonBlockingByTheVariable) {
+  expect_good("all_at_once_non_blocking", {"NCCL_COMM_BLOCKING=0"});
+  expect_good("all_at_once_non_blocking", {"NCCL_COMM_BLOCKING=0", "FAKE_ATTACH=slow"});
+}
+TEST(DropIn, SplitFromANonBlocking) { expect_good("split_from_a_non_blocking", {"NCCL_COMM_BLOCKING=0"}); }
+TEST(DropIn, NonBlockingIsFinalizedBehindTheCall) {
+  expect_good("finalized_behind", {"NCCL_COMM_BLOCKING=0"});
+  expect_good("finalized_and_aborted", {"NCCL_COMM_BLOCKING=0"});
+}
 TEST(DropIn, OneRanksRefusalIsEverybodys) { expect_good("refused_by_configuration"); }
 TEST(DropIn, BrokenCreationIsAnError) { expect_good("broken_creation", {"FAKE_ATTACH=broken"}); }
 TEST(DropIn, ThreadsWithCommunicatorsOfTheirOwn) { expect_good("threads"); }

@@ -34,6 +34,7 @@ class FakeCompanion final : public Companion {
   FakeCompanion(ncclComm* comm, int rank) : comm_(comm), rank_(rank) {
     taken_ = FAKE(fakeNcclTaken);
     failure_ = FAKE(fakeNcclCompanionFailure);
+    held_ = FAKE(fakeNcclHeld);
   }
   ~FakeCompanion() override { tell("free" + rank()); }
 
@@ -92,7 +93,11 @@ class FakeCompanion final : public Companion {
     return code == 0 ? Status() : failure(static_cast<Code>(code), "the test let the companion fail");
   }
   void abort() override { tell("stop" + rank()); }
-  Status drain(Deadline) override {
+  Status drain(Deadline deadline) override {
+    while (held_() != 0) {
+      if (deadline.passed()) return failure(Code::timeout, "the test lets it not end");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     tell("drain" + rank());
     return {};
   }
@@ -106,6 +111,7 @@ class FakeCompanion final : public Companion {
   void* last_ = nullptr;  // the stream of the operation before
   decltype(&::fakeNcclTaken) taken_;
   decltype(&::fakeNcclCompanionFailure) failure_;
+  decltype(&::fakeNcclHeld) held_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -32,6 +33,7 @@ std::string log_text;
 std::atomic<bool> quiet{false};
 std::atomic<int> fail_next{0}, companion_failure{0};
 std::atomic<int> live{0};
+std::atomic<bool> held{false};
 
 std::size_t size_of(int type) {
   constexpr std::size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
@@ -158,11 +160,26 @@ std::map<std::string, std::shared_ptr<Group>>& groups() {
   return by_id;
 }
 
+// Not yet made, or with something under way.
+bool in_progress(const ncclComm* comm) {
+  return comm->polls > 0 || comm->group->joined < comm->group->nranks;
+}
+
+// NCCL asks itself by its public name, which a drop-in has, too.
+ncclResult_t ready(ncclComm* comm) {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+  if (asked != ncclSuccess) return asked;
+  return state == ncclInProgress ? ncclInvalidArgument : state;
+}
+
 ncclComm* make(const std::shared_ptr<Group>& group, int rank, const ncclConfig_t* config) {
   auto* const comm = new ncclComm;
   comm->group = group;
   comm->rank = rank;
-  comm->blocking = config == nullptr || config->blocking != 0;
+  // The variable comes before the configuration, as in NCCL.
+  const char* const variable = std::getenv("NCCL_COMM_BLOCKING");
+  comm->blocking = variable != nullptr ? variable[0] != '0' : config == nullptr || config->blocking != 0;
   comm->polls = comm->blocking ? 0 : 5;
   ++group->joined;
   ++live;
@@ -241,6 +258,8 @@ void fakeNcclQuiet(int value) { quiet = value != 0; }
 void fakeNcclFailNext(ncclResult_t result) { fail_next = result; }
 void fakeNcclSetCompanionFailure(int code) { companion_failure = code; }
 int fakeNcclCompanionFailure() { return companion_failure; }
+void fakeNcclHold(int value) { held = value != 0; }
+int fakeNcclHeld() { return held ? 1 : 0; }
 int fakeNcclRank(ncclComm_t comm) { return comm->rank; }
 int fakeNcclLive() { return live; }
 
@@ -306,7 +325,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int n, const int*) {
   const auto group = std::make_shared<Group>();
   group->nranks = n;
   for (int rank = 0; rank < n; ++rank) comms[rank] = make(group, rank, nullptr);
-  return ncclSuccess;
+  return n == 0 || comms[0]->blocking ? ncclSuccess : ncclInProgress;
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* out, ncclConfig_t* config) {
   return divide(comm, color, key, comm->group->nranks, out, config);
@@ -316,8 +335,13 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int*, int excluded, ncclComm_t* out
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   fakeNcclLog(("finalize r" + std::to_string(comm->rank)).c_str());
+  if (const ncclResult_t result = ready(comm); result != ncclSuccess) return result;
+  const std::lock_guard lock(all);
+  if (comm->finalized) return ncclInvalidArgument;
   comm->finalized = true;
-  return ncclSuccess;
+  if (comm->blocking) return ncclSuccess;
+  comm->polls = 3;
+  return ncclInProgress;
 }
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
   fakeNcclLog(("revoke r" + std::to_string(comm->rank)).c_str());
@@ -327,6 +351,8 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   fakeNcclLog(("destroy r" + std::to_string(comm->rank)).c_str());
+  if (const int code = fail_next.exchange(0); code != 0) return static_cast<ncclResult_t>(code);
+  if (const ncclResult_t result = ready(comm); result != ncclSuccess) return result;
   --live;
   delete comm;
   return ncclSuccess;
@@ -339,6 +365,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+  if (const ncclResult_t result = ready(comm); result != ncclSuccess) return result;
   *count = comm->group->nranks;
   return ncclSuccess;
 }
@@ -348,7 +375,7 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const std::lock_guard lock(all);
-  const bool waits = comm->polls > 0 || comm->group->joined < comm->group->nranks;
+  const bool waits = in_progress(comm);
   if (comm->polls > 0) --comm->polls;
   if (!waits && std::exchange(comm->enqueues, false))
     log_text += "enqueued r" + std::to_string(comm->rank) + "\n";

@@ -16,11 +16,14 @@ const char* fakeNcclLogText();
 void fakeNcclLogClear();
 // Collectives do nothing and log nothing any more.
 void fakeNcclQuiet(int quiet);
-// The next collective or end of a group returns this.
+// The next collective, end of a group or ncclCommDestroy returns this.
 void fakeNcclFailNext(ncclResult_t result);
 // 0: companions are well; else a nearlight::Code that they have failed with.
 void fakeNcclSetCompanionFailure(int code);
 int fakeNcclCompanionFailure();
+// 1: what companions have enqueued does not come to its end.
+void fakeNcclHold(int held);
+int fakeNcclHeld();
 
 // All ranks give a value and get those of all; 0 when they do not come within ten seconds. For whoever stands
 // beside a communicator.

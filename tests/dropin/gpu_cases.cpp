@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -70,6 +71,15 @@ struct Rank {
   }
 };
 
+void wait_until_ready(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  for (int i = 0; i < 60'000 && state == ncclInProgress; ++i) {
+    NCCL(ncclCommGetAsyncError(comm, &state));
+    if (state == ncclInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (state != ncclSuccess) problem("a communicator is not ready: " + std::to_string(state));
+}
+
 // The ranks of this process: both, or one of two processes.
 struct Ranks {
   std::vector<Rank> mine;
@@ -79,6 +89,8 @@ struct Ranks {
     NCCL(ncclGroupStart());
     for (Rank& rank : mine) call(rank);
     NCCL(ncclGroupEnd());
+    // A call of a communicator that does not block may not be enqueued yet.
+    for (const Rank& rank : mine) wait_until_ready(rank.comm);
   }
   void reduce(std::size_t count, ncclDataType_t type, ncclRedOp_t op, int salt, bool in_place,
               const std::string& what) {
@@ -134,14 +146,15 @@ void graphs(Ranks& ranks) {
     for (int i = 0; i < 3; ++i)
       NCCL(ncclAllReduce(rank.send, rank.recv, kCount, ncclBfloat16, ncclSum, rank.comm, rank.streams[0]));
   });
+  std::vector<cudaGraph_t> captured;  // no graph can be instantiated while this thread captures another
   for (const Rank& rank : ranks.mine) {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t exec = nullptr;
     CUDA(cudaSetDevice(rank.rank));
-    CUDA(cudaStreamEndCapture(rank.streams[0], &graph));
-    CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    CUDA(cudaGraphDestroy(graph));
-    execs.push_back(exec);
+    CUDA(cudaStreamEndCapture(rank.streams[0], &captured.emplace_back()));
+  }
+  for (std::size_t i = 0; i < captured.size(); ++i) {
+    CUDA(cudaSetDevice(ranks.mine[i].rank));
+    CUDA(cudaGraphInstantiate(&execs.emplace_back(), captured[i], 0));
+    CUDA(cudaGraphDestroy(captured[i]));
   }
   for (int replay = 0; replay < 20; ++replay) {
     for (const Rank& rank : ranks.mine) rank.fill(kCount, ncclBfloat16, ncclSum, replay);
@@ -176,6 +189,77 @@ void groups(Ranks& ranks) {
       seen.resize(kCount * 4);
       CUDA(cudaMemcpy(seen.data(), rank.recv + kBytes / 2 + kCount * 8, seen.size(), cudaMemcpyDeviceToHost));
       if (seen != inputs(kCount, ncclFloat32, ncclSum, 1, turn)) problem("gathered in a group");
+    }
+  }
+}
+
+using Bytes = std::vector<unsigned char>;
+
+Bytes part_of(const Bytes& bytes, int part) {
+  const auto half = static_cast<std::ptrdiff_t>(bytes.size() / 2);
+  return {bytes.begin() + part * half, bytes.begin() + (part + 1) * half};
+}
+Bytes behind(Bytes first, const Bytes& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// All six that nearlight has, by turns in one group and each by itself, with several types.
+void every_function(Ranks& ranks) {
+  constexpr std::size_t kPart = 3000, kApart = kBytes / 8;
+  constexpr ncclDataType_t kTypes[] = {ncclFloat32, ncclBfloat16, ncclInt8, ncclInt64};
+  for (int turn = 0; turn < 24; ++turn) {
+    const ncclDataType_t type = kTypes[turn % 4];
+    for (const Rank& rank : ranks.mine) {
+      CUDA(cudaSetDevice(rank.rank));
+      CUDA(cudaMemset(rank.recv, 0xEE, kBytes));
+      rank.fill(2 * kPart, type, ncclSum, turn);
+    }
+    const std::function<void(Rank&)> calls[] = {
+        [&](const Rank& r) {
+          NCCL(ncclAllReduce(r.send, r.recv, 2 * kPart, type, ncclSum, r.comm, r.streams[0]));
+        },
+        [&](const Rank& r) {
+          NCCL(ncclAllGather(r.send, r.recv + kApart, kPart, type, r.comm, r.streams[0]));
+        },
+        [&](const Rank& r) {
+          NCCL(ncclReduceScatter(r.send, r.recv + 2 * kApart, kPart, type, ncclSum, r.comm, r.streams[0]));
+        },
+        [&](const Rank& r) {
+          NCCL(ncclBroadcast(r.send, r.recv + 3 * kApart, kPart, type, 1, r.comm, r.streams[0]));
+        },
+        [&](const Rank& r) {
+          NCCL(ncclReduce(r.send, r.recv + 4 * kApart, kPart, type, ncclSum, 0, r.comm, r.streams[0]));
+        },
+        [&](const Rank& r) {
+          NCCL(ncclAlltoAll(r.send, r.recv + 5 * kApart, kPart, type, r.comm, r.streams[0]));
+        }};
+    if (turn % 8 < 4) {
+      ranks.all([&](Rank& rank) {
+        for (const auto& call : calls) call(rank);
+      });
+    } else {
+      for (const auto& call : calls) ranks.all(call);
+    }
+    const Bytes sent[] = {inputs(2 * kPart, type, ncclSum, 0, turn),
+                          inputs(2 * kPart, type, ncclSum, 1, turn)};
+    const Bytes sum = results(2 * kPart, type, ncclSum, turn);
+    for (const Rank& rank : ranks.mine) {
+      const Bytes wanted[] = {sum,
+                              behind(part_of(sent[0], 0), part_of(sent[1], 0)),
+                              part_of(sum, rank.rank),
+                              part_of(sent[1], 0),
+                              rank.rank == 0 ? part_of(sum, 0) : Bytes(kPart * bytes_of(type), 0xEE),
+                              behind(part_of(sent[0], rank.rank), part_of(sent[1], rank.rank))};
+      CUDA(cudaSetDevice(rank.rank));
+      CUDA(cudaStreamSynchronize(rank.streams[0]));
+      for (std::size_t i = 0; i < std::size(wanted); ++i) {
+        Bytes seen(wanted[i].size());
+        CUDA(cudaMemcpy(seen.data(), rank.recv + i * kApart, seen.size(), cudaMemcpyDeviceToHost));
+        if (seen != wanted[i])
+          problem("function " + std::to_string(i) + ", rank " + std::to_string(rank.rank) + ", turn " +
+                  std::to_string(turn));
+      }
     }
   }
 }
@@ -266,11 +350,9 @@ void left(Ranks& ranks) {
 }
 
 using Body = void (*)(Ranks&);
-const std::map<std::string, Body> kBodies = {{"types", types},
-                                             {"graphs", graphs},
-                                             {"groups", groups},
-                                             {"streams", streams},
-                                             {"communicators", communicators},
+const std::map<std::string, Body> kBodies = {{"types", types},     {"graphs", graphs},
+                                             {"groups", groups},   {"every_function", every_function},
+                                             {"streams", streams}, {"communicators", communicators},
                                              {"left", left}};
 
 // Each rank by a thread of its own.
@@ -286,15 +368,10 @@ void on_threads(const std::string& meeting, Body body, bool blocking) {
       config.blocking = blocking ? 1 : 0;
       ncclComm_t& comm = ranks.mine[0].comm;
       NCCL(ncclCommInitRankConfig(&comm, 2, id, r, &config));
-      ncclResult_t state = ncclInProgress;
-      for (int i = 0; i < 60'000 && state == ncclInProgress; ++i) {
-        NCCL(ncclCommGetAsyncError(comm, &state));
-        if (state == ncclInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      if (state != ncclSuccess) problem("a communicator is not made");
+      wait_until_ready(comm);
       body(ranks);
       NCCL(ncclCommFinalize(comm));
-      for (state = ncclInProgress; state == ncclInProgress;) NCCL(ncclCommGetAsyncError(comm, &state));
+      wait_until_ready(comm);
       NCCL(ncclCommDestroy(comm));
     });
   }

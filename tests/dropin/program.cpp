@@ -51,10 +51,12 @@ void on_ranks(int nranks, const std::function<void(int)>& body) {
 }
 
 int run_case(const std::string& name) {
-  for (int i = 0; i < kCaseCount; ++i) {
-    if (name != kCases[i].name) continue;
-    kCases[i].run();
-    return problems == 0 ? 0 : 1;
+  for (const auto all : {cases(), non_blocking_cases()}) {
+    for (const Case& one : all) {
+      if (name != one.name) continue;
+      one.run();
+      return problems == 0 ? 0 : 1;
+    }
   }
   std::fprintf(stderr, "no case %s\n", name.c_str());
   return 2;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 
 namespace nearlight::test {
@@ -23,7 +24,7 @@ struct Case {
   const char* name;
   void (*run)();
 };
-extern const Case kCases[];
-extern const int kCaseCount;
+std::span<const Case> cases();
+std::span<const Case> non_blocking_cases();
 
 }  // namespace nearlight::test

@@ -1,6 +1,7 @@
 // `nearlight run`: what it sets, passes on and prints.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -61,7 +62,9 @@ TEST(Run, PathOfNccl) {
 
 TEST(Run, ExitCodeIsThePrograms) {
   EXPECT_EQ(run({"--", "sh", "-c", "exit 7"}).code, 7);
-  EXPECT_EQ(run({"--", "sh", "-c", "kill -9 $$"}).code, 128 + 9);
+  EXPECT_EQ(run({"--stats", "--", "sh", "-c", "exit 7"}).code, 7);
+  EXPECT_EQ(run({"--", "sh", "-c", "kill -9 $$"}).code, -9) << "it has become the program";
+  EXPECT_EQ(run({"--stats", "--", "sh", "-c", "kill -9 $$"}).code, 128 + 9);
   const Ended none = run({"--", "/nowhere/program"});
   EXPECT_EQ(none.code, 127);
   EXPECT_TRUE(has(none.output, "/nowhere/program: cannot be run")) << none.output;
@@ -88,6 +91,56 @@ TEST(Run, StatsOfAllProcesses) {
       << ended.output;
   EXPECT_TRUE(has(ended.output, "communicator              taken                6  attached by the test"))
       << ended.output;
+}
+
+// The others' are printed all the same, and the program's exit code is the one that is given.
+TEST(Run, StatsThatCannotBeReadAreNamed) {
+  const Ended ended =
+      run({"--stats", "--", "sh", "-c",
+           kProgram + " taken; echo nothing > $NEARLIGHT_DROPIN_STATS/1; : > $NEARLIGHT_DROPIN_STATS/2"});
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_TRUE(has(ended.output, "): 4 calls taken, 0 forwarded")) << ended.output;
+  EXPECT_TRUE(has(ended.output, "/1 holds no counts of this version's drop-in")) << ended.output;
+  EXPECT_TRUE(has(ended.output, "/2 holds no counts of this version's drop-in")) << ended.output;
+  const Ended gone = run({"--stats", "--", "sh", "-c", "rm -r $NEARLIGHT_DROPIN_STATS; exit 4"});
+  EXPECT_EQ(gone.code, 4) << gone.output;
+  EXPECT_TRUE(has(gone.output, "listing ")) << gone.output;
+}
+
+// What somebody sends to the process that was started reaches the program, and its status comes back.
+TEST(Run, SignalsReachTheProgram) {
+  const struct {
+    int signal;
+    const char* name;
+  } signals[] = {{SIGTERM, "TERM"}, {SIGHUP, "HUP"}, {SIGINT, "INT"}};
+  for (const bool stats : {false, true}) {
+    for (const auto& [signal, name] : signals) {
+      std::vector<std::string> words = {kNearlight, "run"};
+      if (stats) words.push_back("--stats");
+      words.insert(words.end(), {"--", "python3", "-c",
+                                 "import os, signal, sys, time\n"
+                                 "def caught(number, frame):\n"
+                                 "  print('caught', number, flush=True); os._exit(5)\n"
+                                 "signal.signal(signal.SIG" +
+                                     std::string(name) +
+                                     ", caught)\n"
+                                     "print('ready', flush=True)\n"
+                                     // A signal just before a long sleep would be seen behind it.
+                                     "while True: time.sleep(0.02)"});
+      Spawned started(words, {});
+      ASSERT_TRUE(started.wait_for_output("ready")) << started.output();
+      started.kill(signal);
+      EXPECT_EQ(started.wait(std::chrono::seconds(30)), 5) << started.output();
+      EXPECT_TRUE(has(started.output(), "caught " + std::to_string(signal))) << started.output();
+      EXPECT_EQ(has(started.output(), "no process called NCCL"), stats) << started.output();
+    }
+  }
+  // A program that ends by it, as a shell tells it.
+  Spawned started({kNearlight, "run", "--stats", "--", "sh", "-c", "echo ready; exec sleep 60"}, {});
+  ASSERT_TRUE(started.wait_for_output("ready")) << started.output();
+  started.kill(SIGTERM);
+  EXPECT_EQ(started.wait(std::chrono::seconds(30)), 128 + SIGTERM) << started.output();
+  EXPECT_TRUE(has(started.output(), "no process called NCCL")) << started.output();
 }
 
 TEST(Run, StatsOfAProgramWithoutNccl) {

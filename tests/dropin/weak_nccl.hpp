@@ -20,6 +20,9 @@
 #pragma weak ncclAllReduce
 #pragma weak ncclAllGather
 #pragma weak ncclBroadcast
+#pragma weak ncclReduceScatter
+#pragma weak ncclReduce
+#pragma weak ncclAlltoAll
 #pragma weak ncclSend
 #pragma weak ncclRecv
 #pragma weak ncclRedOpCreatePreMulSum

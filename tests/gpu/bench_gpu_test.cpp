@@ -94,6 +94,41 @@ void expect_two_jobs(const std::vector<int>& devices, const std::vector<std::siz
 TEST(BenchGpu, TwoJobsAtATime) { expect_two_jobs({0, 0}, {128, 4096}); }
 TEST(BenchGpuTwoGpus, TwoJobsAtATime) { expect_two_jobs({0, 1}, {128, 64 << 10, 1 << 20}); }
 
+// What tracing and what limits cost. The bounds are far above what they should cost: a measurement that is
+// meant to be kept takes `nearlight bench --paired`.
+void expect_costs(const std::vector<int>& devices) {
+  for (const bench::Paired paired : {bench::Paired::trace, bench::Paired::deadline}) {
+    const bool traces = paired == bench::Paired::trace;
+    CudaJob job = job_of(devices, traces ? Mode::graph : Mode::kernel, {128, 16 << 10});
+    job.paired = paired;
+    const auto result = run(job);
+    ASSERT_TRUE(result.ok());
+    ASSERT_EQ(result->measured.size(), 4u);
+    for (std::size_t i = 0; i < 4; i += 2) {
+      EXPECT_EQ(result->measured[i].impl, "nearlight");
+      EXPECT_EQ(result->measured[i + 1].impl, bench::impl_of(paired));
+      ASSERT_TRUE(result->measured[i + 1].cost.has_value());
+      const cli::Cost cost = *result->measured[i + 1].cost;
+      std::printf("  %s, %zu B: %.2f %% (%.2f to %.2f)\n", name_of(paired), result->measured[i].what.bytes(),
+                  cost.percent, cost.low_percent, cost.high_percent);
+      EXPECT_GT(cost.percent, -30 / test_scale());
+      EXPECT_LT(cost.percent, 50 / test_scale());
+    }
+  }
+}
+
+TEST(BenchGpu, WhatTracingAndLimitsCost) { expect_costs({0, 0}); }
+TEST(BenchGpuTwoGpus, WhatTracingAndLimitsCost) { expect_costs({0, 1}); }
+
+TEST(BenchGpu, APairOfWhatIsNotTracedIsRefused) {
+  CudaJob job = job_of({0, 0}, Mode::graph, {128});
+  job.paired = bench::Paired::trace;
+  job.cases = {{32, DataType::i32, ReduceOp::sum}};
+  const auto result = bench::run_cuda(job);
+  EXPECT_EQ(result.status().code(), Code::invalid_argument);
+  EXPECT_THAT(result.status().text(), HasSubstr("nothing is traced"));
+}
+
 TEST(BenchGpu, TwoJobsInEagerModeAreRefused) {
   CudaJob job = job_of({0, 0}, Mode::eager, {128});
   job.jobs = 2;

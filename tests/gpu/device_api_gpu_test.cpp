@@ -61,11 +61,20 @@ TEST_P(DeviceApiGpu, AllReduceHasTheLibrarysBits) {
           const std::vector<float> values = inputs_of(rank.rank, count);
           std::vector<float> own(count), library(count);
           const std::size_t bytes = count * sizeof(float);
+          // A copy to or from the host that waits for a kernel holds up the copies of the other ranks of the
+          // GPU, which that kernel waits for: none between the first call and the last.
+          float* const out_of_library = out + kBufferBytes / 2 / sizeof(float);
           ASSERT_CUDA(cudaMemcpyAsync(in, values.data(), bytes, cudaMemcpyHostToDevice, rank.stream));
+          ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+          group.meet();
           ASSERT_CUDA(own_all_reduce(mine, protocol, checked, in, out, count, 5, nullptr, rank.stream));
+          ASSERT_OK(
+              rank.comm->all_reduce(in, out_of_library, count, DataType::f32, ReduceOp::sum, rank.stream));
+          ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+          group.meet();
           ASSERT_CUDA(cudaMemcpyAsync(own.data(), out, bytes, cudaMemcpyDeviceToHost, rank.stream));
-          ASSERT_OK(rank.comm->all_reduce(in, out, count, DataType::f32, ReduceOp::sum, rank.stream));
-          ASSERT_CUDA(cudaMemcpyAsync(library.data(), out, bytes, cudaMemcpyDeviceToHost, rank.stream));
+          ASSERT_CUDA(
+              cudaMemcpyAsync(library.data(), out_of_library, bytes, cudaMemcpyDeviceToHost, rank.stream));
           ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
           ASSERT_EQ(own, library) << count << " floats, checked " << checked;
         }
@@ -91,6 +100,7 @@ TEST_P(DeviceApiGpu, PutSignalWait) {
     ASSERT_CUDA(cudaMemsetAsync(rank.counter, 0, sizeof *rank.counter, rank.stream));
     ASSERT_CUDA(put_to_all(memory[static_cast<std::size_t>(rank.rank)], 200, rank.counter, rank.stream));
     std::uint64_t wrong = 1;
+    ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
     ASSERT_CUDA(cudaMemcpyAsync(&wrong, rank.counter, sizeof wrong, cudaMemcpyDeviceToHost, rank.stream));
     ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
     EXPECT_EQ(wrong, 0u);
@@ -110,6 +120,7 @@ TEST_P(DeviceApiGpu, AnAbsentPeerIsNamedAndMistakesAreRecorded) {
       ASSERT_CUDA(wait_for(memory[1], 0, rank.counter, rank.stream));
     }
     std::uint64_t outcome = 0;
+    ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
     ASSERT_CUDA(cudaMemcpyAsync(&outcome, rank.counter, sizeof outcome, cudaMemcpyDeviceToHost, rank.stream));
     ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
     if (rank.rank == 1) {
@@ -161,6 +172,7 @@ TEST_P(DeviceApiGpu, Times) {
     ASSERT_CUDA(ping_pong(mine, laps, notes, rank.stream));
     ASSERT_CUDA(
         own_all_reduce(mine, ChannelProtocol::ll_pair, false, in, out, kCount, laps, notes + 2, rank.stream));
+    ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
     ASSERT_CUDA(cudaMemcpyAsync(told, notes, sizeof told, cudaMemcpyDeviceToHost, rank.stream));
     ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
     ASSERT_OK(rank.comm->status());

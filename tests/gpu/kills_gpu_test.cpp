@@ -388,7 +388,7 @@ std::vector<Trial> in_calls(const std::vector<int>& devices) {
   return trials;
 }
 
-TEST(KillsTwoGpus, AtEveryPointOfCreationOnEveryRank) { run_trials(at_every_point({0, 1}), 6); }
+TEST(KillsTwoGpus, AtEveryPointOfCreationOnEveryRank) { run_trials(at_every_point({0, 1}), 10); }
 // One group at a time: kernels of several processes that wait would take turns on a GPU.
 TEST(KillsTwoGpus, InCallsOnEveryRank) { run_trials(in_calls({0, 1}), 1); }
 

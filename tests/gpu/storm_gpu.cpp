@@ -203,8 +203,10 @@ class StormGroup {
     }
     std::uint64_t made = 0;
     while (made < operations && !deadline.passed() && problems_.empty()) {
-      planted_ = storm_.plant != GpuStorm::Plant::none && made >= operations / 2;
-      made += shared_.one_in(3) ? eager() : replayed(operations - made);
+      const bool plants = storm_.plant != GpuStorm::Plant::none;
+      planted_ = plants && made >= operations / 2;
+      const std::uint64_t until = plants && !planted_ ? operations / 2 : operations;
+      made += shared_.one_in(3) ? eager() : replayed(until - made);
       if (testing::Test::HasFailure() && problems_.empty()) problems_ = "\n  see above";
     }
     outcome_.operations += made;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions run by several processes, one a rank, with a limit of time for all of them."""
 
+import faulthandler
 import multiprocessing
 import os
 import sys
@@ -12,7 +13,9 @@ import traceback
 LIMIT_S = 90
 
 
-def _child(function, rank, nranks, folder, pipe, arguments):
+def _child(function, rank, nranks, folder, pipe, arguments, limit_s):
+    # One that hangs says where, before the parent ends it.
+    faulthandler.dump_traceback_later(0.9 * limit_s)
     try:
         pipe.send(("returned", function(rank, nranks, folder, *arguments)))
         code = 0
@@ -34,7 +37,7 @@ def run(function, nranks, *arguments, dying=(), limit_s=LIMIT_S, start="fork"):
         ranks = []
         for rank in range(nranks):
             mine, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_child, args=(function, rank, nranks, folder, theirs, arguments))
+            process = context.Process(target=_child, args=(function, rank, nranks, folder, theirs, arguments, limit_s))
             process.start()
             theirs.close()
             ranks.append((process, mine))

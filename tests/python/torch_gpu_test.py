@@ -24,8 +24,8 @@ from torch_models import compare
 from torch_support import expect, same
 
 NRANKS = 2
-LIMIT_S = 240
-CONFIG = nearlight.Config(timeout_ms=60_000)
+LIMIT_S = 90
+CONFIG = nearlight.Config(timeout_ms=30_000)
 OPS = {"sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
        "avg": dist.ReduceOp.AVG}
 FLOATS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]

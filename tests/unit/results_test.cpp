@@ -54,7 +54,7 @@ TEST(Results, SurviveWritingAndReading) {
 
 TEST(Results, MembersThatCameLaterAreOptional) {
   ResultFile file = sample_results();
-  for (const char* key : {"forced", "scratch", "cpu_us", "jobs", "skew_us", "peers"}) {
+  for (const char* key : {"forced", "scratch", "cpu_us", "jobs", "skew_us", "cost", "peers"}) {
     EXPECT_THAT(to_json(file), testing::Not(HasSubstr(key)));
   }
   file.rows[0].forced = "algorithm=one_shot,protocol=ll,grid=16,threads=128";
@@ -63,6 +63,7 @@ TEST(Results, MembersThatCameLaterAreOptional) {
   file.rows[1].scratch = 4096;
   file.rows[0].jobs = file.rows[1].jobs = 2;
   file.rows[1].skew_us = 1.5;
+  file.rows[1].cost = {2.5, -1, 3};
   file.peers = {{"nccl", "as it is"}};
   file.env = {{"NVSHMEM_DISABLE_NVLS", "1"}, {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"}};
   EXPECT_THAT(find_faults(file), IsEmpty());
@@ -76,6 +77,11 @@ TEST(Results, MembersThatCameLaterAreOptional) {
   EXPECT_EQ(read->rows[0].jobs, 2);
   EXPECT_FALSE(read->rows[0].skew_us.has_value());
   EXPECT_EQ(read->rows[1].skew_us, 1.5);
+  EXPECT_FALSE(read->rows[0].cost.has_value());
+  ASSERT_TRUE(read->rows[1].cost.has_value());
+  EXPECT_EQ(read->rows[1].cost->percent, 2.5);
+  EXPECT_EQ(read->rows[1].cost->low_percent, -1);
+  EXPECT_EQ(read->rows[1].cost->high_percent, 3);
   EXPECT_EQ(read->peers, file.peers);
 }
 
@@ -159,6 +165,22 @@ TEST(FindFaults, FindsEachPlantedFault) {
       {"jobs is 0", [](ResultFile& f) { f.rows[0].jobs = 0; }},
       {"skew_us is -1", [](ResultFile& f) { f.rows[0].skew_us = -1; }},
       {"skew_us is nan", [](ResultFile& f) { f.rows[0].skew_us = kNaN; }},
+      {"cost_percent is 1, not between the quartiles 2 and 3",
+       [](ResultFile& f) {
+         f.rows[1].cost = {1, 2, 3};
+       }},
+      {"cost_percent is nan",
+       [](ResultFile& f) {
+         f.rows[1].cost = {kNaN, 2, 3};
+       }},
+      {"cost_percent is -100",
+       [](ResultFile& f) {
+         f.rows[1].cost = {-100, -100, 3};
+       }},
+      {"cost_percent stands in the row of what it is compared with",
+       [](ResultFile& f) {
+         f.rows[0].cost = {2, 1, 3};
+       }},
       {"peers.nccl is empty", [](ResultFile& f) { f.peers["nccl"] = ""; }},
       {"peers has nvshmem, but no row", [](ResultFile& f) { f.peers["nvshmem"] = "3.4.5"; }},
       {"impl is empty", [](ResultFile& f) { f.rows[1].impl = ""; }},

@@ -59,19 +59,41 @@ TEST(Poll, WhatArrivedBeforeTheAbortCounts) {
   }
 }
 
-// The same for a thread that did not run while the time passed.
+// Whose time passes only when a test says so: what a wait's own polls take, a busy machine decides.
+struct SetClockSpace : HostSpace {
+  static inline std::uint64_t time_ns = 0;
+  static std::uint64_t now_ns() { return time_ns; }
+};
+
+// The same for a thread that did not run while the time passed, wherever that was.
 TEST(Poll, WhatArrivedBeforeTheTimeLimitCounts) {
-  std::uint32_t attempts = 0;
-  const Wait outcome = poll<HostSpace>({.timeout_ns = 200'000'000}, [&] {
-    if (++attempts == 2 * HostSpace::kPollsPerCheck) {
-      const std::uint64_t begin_ns = HostSpace::now_ns();
-      while (HostSpace::now_ns() - begin_ns < 250'000'000) {
+  constexpr std::uint64_t kTimeoutNs = 200'000'000;
+  for (std::uint32_t late = HostSpace::kPollsPerCheck + 1; late <= 2 * HostSpace::kPollsPerCheck; ++late) {
+    SetClockSpace::time_ns = 1;
+    std::uint32_t attempts = 0;
+    const Wait outcome = poll<SetClockSpace>({.timeout_ns = kTimeoutNs}, [&] {
+      if (++attempts == late) {
+        SetClockSpace::time_ns += kTimeoutNs;  // all that is waited for is there by now
+        return false;
       }
-      return false;
-    }
-    return attempts > 2 * HostSpace::kPollsPerCheck;
+      return attempts > late;
+    });
+    ASSERT_EQ(outcome, Wait::ok) << "at attempt " << late;
+    ASSERT_EQ(attempts, late + 1);
+  }
+}
+
+// The last look is one, and at what is there: nothing came, so the wait ends with the limit it ran into.
+TEST(Poll, TheLastLookIsTheLast) {
+  constexpr std::uint64_t kTimeoutNs = 200'000'000;
+  SetClockSpace::time_ns = 1;
+  std::uint32_t attempts = 0;
+  const Wait outcome = poll<SetClockSpace>({.timeout_ns = kTimeoutNs}, [&] {
+    if (++attempts == 2 * HostSpace::kPollsPerCheck) SetClockSpace::time_ns += kTimeoutNs;
+    return false;
   });
-  EXPECT_EQ(outcome, Wait::ok);
+  EXPECT_EQ(outcome, Wait::timeout);
+  EXPECT_EQ(attempts, 2 * HostSpace::kPollsPerCheck + 1);
 }
 
 TEST(Faults, TheFirstIsKept) {

@@ -15,6 +15,7 @@ usage: ./run.sh [--gpus N] [PROGRAM...]              all GPU test programs, or t
                                                      ./run.sh -- nearlight bench all_reduce
                                                      ./run.sh -- python3 python/tests/torch_gpu_test.py
                                                      ./run.sh -- python3 decode/run.py --json FILE
+                                                     ./run.sh -- python3 nccl_tests/run.py check --programs DIR
 
 A number alone means --gpus. A test fails, rather than being skipped, when it needs more GPUs than it sees and
 not more than N; N is the number of GPUs on this machine unless given. Logs are written to logs/ beside this

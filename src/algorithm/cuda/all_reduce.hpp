@@ -67,6 +67,11 @@ struct AllReduceArgs {
 // in ns at the start and at the end.
 NL_HOST_FN constexpr std::size_t loop_clocks(std::uint32_t samples) { return std::size_t{samples} + 3; }
 
+using Kernel = void (*)(const AllReduceArgs);
+struct Pick;  // which kernel; see all_reduce_kernels.cuh
+// Null: there is none.
+using PickKernel = Kernel (*)(DataType type, const Pick& pick);
+
 // How a kernel is chosen and launched.
 struct LaunchShape {
   DataType type;
@@ -83,10 +88,14 @@ struct LaunchShape {
   bool delayed = false;   // with test delays: f32 sum only
   bool traced = false;    // writes times into args.trace where is_traced(); else as without
   std::uint32_t first_region = 0;  // CTA 0's; the others' follow it
+  // Loop only: the benchmark's own kernels in place of the library's (runtime/instead.hpp).
+  PickKernel loops = nullptr;
 };
 
 // Enqueues one kernel with programmatic dependent launch; nothing is allocated, nothing else is called.
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t stream);
+// Loads that kernel on the current device, where preload() does not: one of shape.loops.
+Status load(const AllReduceArgs& args, const LaunchShape& shape);
 
 // The pre-multiplied sum of a single rank: recv[i] = factor * send[i]. Of `args` the buffers, the count and
 // the factor are read. `max_ctas`: 0 for no limit of the caller's.

@@ -13,6 +13,7 @@
 #include "algorithm/sentinel_cell.hpp"
 #include "algorithm/traced.hpp"
 #include "algorithm/two_shot.hpp"
+#include "algorithm/without_limits.hpp"
 
 namespace nearlight::algorithm::cuda {
 
@@ -40,7 +41,15 @@ NL_FN protocol::Control<CudaSpace> control_of(const AllReduceArgs& args) {
   return {args.abort, args.claim, args.valid, args.record, args.timeout_ns};
 }
 
-enum class Variant { once, loop, delayed, traced };
+// loop_without_limits: the benchmark's; the library has no kernel of it.
+enum class Variant { once, loop, delayed, traced, loop_without_limits };
+template <Variant variant>
+inline constexpr bool kIsLoop = variant == Variant::loop || variant == Variant::loop_without_limits;
+
+template <Variant variant, int kMax>
+using SessionOf = std::conditional_t<variant == Variant::loop_without_limits,
+                                     SessionWithoutLimits<Region<kMax>, exec::CtaCoop>,
+                                     protocol::Session<Region<kMax>, exec::CtaCoop>>;
 
 // `epoch`: the last one used.
 template <Variant variant>
@@ -98,7 +107,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   using Bufs = Buffer<CudaSpace, T>;
   std::uint32_t cta = exec::cta_index();
   std::uint32_t ctas = exec::cta_count();
-  if constexpr (variant == Variant::loop) {
+  if constexpr (kIsLoop<variant>) {
     if (args.pinned != 0) {
       if (!is_pinned_here(args)) return;
       cta = 0;
@@ -119,12 +128,12 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     // The kernel before may still be writing the input and the epoch, and reading what we are about to write.
     exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
+    SessionOf<variant, kMax> session(region, coop, *state, control, args.first_region + cta, args.collective);
     const auto hooks = hooks_of<variant>(args, cta, session.epoch());
     // The first of a loop is not timed. With it out of the way, and far from the wrap, a loop has no branch
     // that it could do without.
     work.run(session, hooks);
-    if constexpr (variant == Variant::loop) {
+    if constexpr (kIsLoop<variant>) {
       // An operation of the single-round kernel is one epoch.
       if (kFast && session.is_far_from_wrap(std::uint64_t{args.samples} * args.chain)) {
         repeat(args, cta, [&] { work.template run<false>(session, hooks); });
@@ -136,12 +145,12 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   } else {
     exec::wait_for_previous_kernel();
     exec::allow_dependent_launch();
-    protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
+    SessionOf<variant, kMax> session(region, coop, *state, control, args.first_region + cta, args.collective);
     const auto hooks = hooks_of<variant>(args, cta, session.epoch());
     const auto once = [&] {
       one_shot_simple<Math, kMax, kSimpleUnroll<kMax>>(session, share, input, output, hooks);
     };
-    if constexpr (variant == Variant::loop) {
+    if constexpr (kIsLoop<variant>) {
       repeat(args, cta, once);
     } else {
       once();
@@ -312,6 +321,8 @@ Kernel pick_variant(const Pick& pick) {
     case Variant::traced:
       if constexpr (op == ReduceOp::sum && (std::is_same_v<T, float> || std::is_same_v<T, Bf16>))
         return pick_ranks<T, op, Variant::traced>(pick);
+      return nullptr;
+    case Variant::loop_without_limits:
       return nullptr;
   }
   return nullptr;

@@ -41,12 +41,14 @@ Kernel pick_kernel(DataType type, const Pick& pick) {
 // Of a pinned loop: enough that every SM gets one; see is_pinned_here().
 constexpr unsigned kPinnedCtas = 1024;
 
-Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t stream) {
-  AllReduceArgs args = given;
-  args.held = shape.threads * shape.held;
-  args.first_region = shape.first_region;
-  args.regions += shape.first_region * args.region_bytes;
-  args.states += shape.first_region;
+namespace {
+
+struct Choice {
+  Kernel kernel;  // null: there is none
+  unsigned threads;
+};
+
+Choice choose(const AllReduceArgs& args, const LaunchShape& shape) {
   const Variant variant = shape.loop ? Variant::loop : shape.delayed ? Variant::delayed : Variant::once;
   const Cut cut{shape.type, shape.op,      shape.algorithm, shape.protocol, args.count * size_of(shape.type),
                 shape.grid, shape.threads, shape.held,      args.packets};
@@ -57,16 +59,35 @@ Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t
       is_traced(shape.type, shape.op, shape.protocol)) {
     pick.variant = Variant::traced;
   }
-  const Kernel kernel = pick_kernel(shape.type, pick);
-  if (kernel == nullptr) {
-    return failure(Code::invalid_argument, "no kernel for %s %s, %s, %s, %u packs a thread, %d ranks%s",
-                   name_of(shape.type), name_of(shape.op), name_of(shape.algorithm), name_of(shape.protocol),
-                   shape.held, args.nranks,
-                   shape.delayed ? ", with delays"
-                   : shape.loop  ? ", in a loop"
-                                 : "");
-  }
-  return enqueue(kernel, args, shape.pinned ? kPinnedCtas : shape.grid, threads_that_run(cut, fit), stream);
+  const PickKernel of = shape.loop && shape.loops != nullptr ? shape.loops : pick_kernel;
+  return {of(shape.type, pick), threads_that_run(cut, fit)};
+}
+
+Status no_kernel(const AllReduceArgs& args, const LaunchShape& shape) {
+  return failure(Code::invalid_argument, "no kernel for %s %s, %s, %s, %u packs a thread, %d ranks%s",
+                 name_of(shape.type), name_of(shape.op), name_of(shape.algorithm), name_of(shape.protocol),
+                 shape.held, args.nranks,
+                 shape.delayed ? ", with delays"
+                 : shape.loop  ? ", in a loop"
+                               : "");
+}
+
+}  // namespace
+
+Status launch(const AllReduceArgs& given, const LaunchShape& shape, cudaStream_t stream) {
+  AllReduceArgs args = given;
+  args.held = shape.threads * shape.held;
+  args.first_region = shape.first_region;
+  args.regions += shape.first_region * args.region_bytes;
+  args.states += shape.first_region;
+  const Choice choice = choose(args, shape);
+  if (choice.kernel == nullptr) return no_kernel(args, shape);
+  return enqueue(choice.kernel, args, shape.pinned ? kPinnedCtas : shape.grid, choice.threads, stream);
+}
+
+Status load(const AllReduceArgs& args, const LaunchShape& shape) {
+  const Choice choice = choose(args, shape);
+  return choice.kernel == nullptr ? no_kernel(args, shape) : load_kernel(choice.kernel);
 }
 
 Status launch_alone(const AllReduceArgs& args, DataType type, std::uint32_t max_ctas, cudaStream_t stream) {

@@ -8,8 +8,6 @@
 
 namespace nearlight::algorithm::cuda {
 
-using Kernel = void (*)(const AllReduceArgs);
-
 inline Status cuda_failure(const char* call, cudaError_t error) {
   (void)cudaGetLastError();  // a failed call must not make the program's next check fail
   return failure(Code::cuda_error, "%s: %s", call, cudaGetErrorString(error));

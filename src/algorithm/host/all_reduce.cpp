@@ -3,10 +3,7 @@
 #include "algorithm/host/all_reduce_any.hpp"
 #include "algorithm/host/bulk.hpp"
 #include "algorithm/host/region.hpp"
-#include "algorithm/host/two_shot.hpp"
-#include "algorithm/one_shot_ll128.hpp"
-#include "algorithm/one_shot_sentinel.hpp"
-#include "algorithm/sentinel_cell.hpp"
+#include "algorithm/host/run_in.hpp"
 #include "algorithm/traced.hpp"
 
 namespace nearlight::algorithm::host {
@@ -14,28 +11,6 @@ namespace nearlight::algorithm::host {
 namespace {
 
 using exec::HostSpace;
-
-template <class T, ReduceOp op, int kMax, class Cells, class SessionT, class Hooks>
-void run_in(SessionT& session, const AllReduceCall& call, const Hooks& hooks) {
-  using Math = PackMath<HostSpace, T, op>;
-  const Buffer<HostSpace, T> input(const_cast<void*>(call.send), call.count), output(call.recv, call.count);
-  if (call.algorithm == Algorithm::two_shot_atomic) {
-    two_shot_atomic_of<T>(session, call.op, input, output, hooks);
-  } else if (call.algorithm == Algorithm::two_shot) {
-    two_shot_of<T, kMax>(session, call.protocol, input, output, hooks, Math{});
-  } else if (call.protocol == Protocol::ll) {
-    one_shot_ll<Math, kMax, 0>(session, Share{0, 1}, input, output, hooks);
-  } else if (call.protocol == Protocol::ll128) {
-    one_shot_ll128<Math, kMax>(session, Share{0, 1}, input, output, hooks);
-  } else if (call.protocol == Protocol::sentinel) {
-    if constexpr (kHasSentinel<T>) {
-      one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, Share{0, 1}, 1, input, output, hooks);
-    }
-  } else {
-    one_shot_simple<Math, kMax, 1, Cells>(session, Share{0, 1}, input, output, hooks);
-  }
-  session.close();
-}
 
 template <class T, ReduceOp op, int kMax>
 void run(const AllReduceCall& call) {

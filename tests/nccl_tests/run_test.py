@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""bench/nccl_tests/run.py with stand-ins for nccl-tests' programs, which print as they do, and for nearlight."""
+
+import glob
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+RUN = os.path.join(ROOT, "bench", "nccl_tests", "run.py")
+sys.path.insert(0, os.path.dirname(RUN))
+
+import run as tool
+
+# What nccl-tests 2.17 prints. STAND_IN=HOW:PROGRAM lets that program go wrong where the drop-in is (HOW) or is not.
+PROGRAM = """#!/usr/bin/env python3
+import os, sys, time
+name = os.path.basename(sys.argv[0])
+words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+drop_in = os.environ.get("STAND_IN_DROP_IN") == "1"
+how, _, where = os.environ.get("STAND_IN", "").partition(":")
+how = how if where == ("with " if drop_in else "without ") + name else ""
+print("# nccl-tests version 2.17.1 nccl-headers=22809 nccl-library=22809")
+print("# Collective test starting: " + name)
+print("# nThread 1 nGpus 2 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 1 iters: 3 agg iters: 1 validation: 1 graph: 0 unalign: 0")
+print("#")
+print("# Using devices")
+print("#  Rank  0 Group  0 Pid   1000 on       host device  0 [0000:00:01] NVIDIA H200")
+print("#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong")
+print("#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)        ")
+checked = words["-c"] == "1" and how != "unchecked"
+moves = name in ("all_gather_perf", "broadcast_perf", "alltoall_perf", "sendrecv_perf")
+wrong = 0
+for index, size in enumerate((128, 1024, 16384, 1048576)):
+    if how == "hangs" and index == 2:
+        sys.stdout.flush()
+        time.sleep(600)
+    if how == "dies" and index == 2:
+        print("host: Test NCCL failure common.cu:1 'unhandled system error' / all_reduce.cu:1")
+        sys.exit(3)
+    if how == "silent":
+        sys.exit(0)
+    us = 6.0 + size / 200000
+    if drop_in and size <= 16384:
+        us /= 3 if how != "slow" else 0.9
+    here = 5 if how == "wrong" and size == 1024 else 0
+    wrong += here
+    told = "%6g" % here if checked else "   N/A"
+    placed = "   N/A" if name == "alltoall_perf" else told
+    print("%12i  %12i  %8s  %6s  %6i  %7.2f  %6.2f  %6.2f  %s  %7.2f  %6.2f  %6.2f  %s" % (
+        size, size // 4, words["-d"] if words["-d"] != "all" else "float", "none" if moves else "sum", -1, us, 0.1, 0.1, told,
+        us, 0.1, 0.1, placed))
+if how != "short":
+    print("# %-20s : %d %s" % ("Out of bounds values", wrong, "FAILED" if wrong else "OK"))
+    print("# %-20s : %g " % ("Avg bus bandwidth", 1.5))
+print("#")
+sys.exit(1 if wrong else 0)
+"""
+
+# `run --stats -- CMD` and `bench --json FILE`; the counts come when CMD has ended, or was ended.
+NEARLIGHT = """#!/usr/bin/env python3
+import os, signal, subprocess, sys
+if sys.argv[1] == "bench":
+    if os.environ.get("STAND_IN_HEAD") is None:
+        print("no GPUs here", file=sys.stderr)
+        sys.exit(3)
+    with open(os.environ["STAND_IN_HEAD"]) as source, open(sys.argv[sys.argv.index("--json") + 1], "w") as target:
+        target.write(source.read())
+    sys.exit(0)
+assert sys.argv[1:4] == ["run", "--stats", "--"], sys.argv
+signal.signal(signal.SIGTERM, lambda number, frame: None)
+code = subprocess.run(sys.argv[4:], env=dict(os.environ, STAND_IN_DROP_IN="1")).returncode
+taken = 0 if os.environ.get("STAND_IN") == "idle" else 40
+print("nearlight: what the drop-in took and passed on", file=sys.stderr)
+print("process 1 (all_reduce_perf, NCCL 22809 in /x/libnccl.so.2): %d calls taken, 7 forwarded" % taken, file=sys.stderr)
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
+
+def write_program(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.programs = os.path.join(self.folder.name, "bin")
+        os.mkdir(self.programs)
+        for name in tool.REDUCING + tool.MOVING:
+            write_program(os.path.join(self.programs, name + "_perf"), PROGRAM)
+        self.nearlight = os.path.join(self.folder.name, "nearlight")
+        write_program(self.nearlight, NEARLIGHT)
+        self.out = os.path.join(self.folder.name, "out")
+        self.head = sorted(glob.glob(os.path.join(ROOT, "bench", "results", "*-2xh200-graph.json")))[0]
+
+    def run_it(self, *words, stand_in="", head=True):
+        environment = dict(os.environ, STAND_IN=stand_in)
+        if head:
+            environment["STAND_IN_HEAD"] = self.head
+        return subprocess.run([sys.executable, "-B", RUN, *words, "--programs", self.programs, "--nearlight", self.nearlight,
+                               "--out", self.out], env=environment, capture_output=True, text=True, timeout=100, check=False)
+
+    def expect_fault(self, stand_in, fault, *words):
+        with self.subTest(stand_in):
+            ran = self.run_it("check", "--only", r"^(all_reduce|alltoall)\.one_thread", *words, stand_in=stand_in)
+            self.assertEqual(ran.returncode, 1, ran.stdout + ran.stderr)
+            self.assertIn(fault, ran.stdout)
+            self.assertRegex(ran.stdout, r"\n1 failed: ")
+            return ran
+
+    def test_all_is_well(self):
+        ran = self.run_it("check")
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        cases = len(tool.check_cases(False))
+        self.assertEqual(len(re.findall(r"^\S+ +with +ok  +4 lines, 0 wrong, .*taken 40, forwarded 7$", ran.stdout, re.M)), cases)
+        self.assertEqual(len(re.findall(r"^\S+ +without +ok  +4 lines, 0 wrong, +\d+ s$", ran.stdout, re.M)), cases)
+        self.assertTrue(ran.stdout.endswith("all good\n"), ran.stdout)
+        self.assertEqual(len(os.listdir(self.out)), 2 * cases)
+
+    def test_what_is_wrong_is_found(self):
+        self.expect_fault("wrong:with all_reduce_perf", "FAILED     4 lines, 10 wrong")
+        self.expect_fault("wrong:without alltoall_perf", "5 wrong elements; out of bounds: 5")
+        self.expect_fault("dies:with all_reduce_perf", "exit status 3; no closing line")
+        self.expect_fault("silent:with all_reduce_perf", "no line of its table; no closing line")
+        self.expect_fault("short:without all_reduce_perf", "no closing line")
+        self.expect_fault("unchecked:with all_reduce_perf", "lines that were not compared")
+
+    def test_the_drop_in_must_take_something(self):
+        ran = self.run_it("check", "--only", r"^(all_reduce|alltoall)\.one_thread", stand_in="idle")
+        self.assertEqual(ran.returncode, 1, ran.stdout)
+        self.assertRegex(ran.stdout, r"(?m)^all_reduce\.one_thread +with +FAILED .*the drop-in took nothing$")
+        self.assertRegex(ran.stdout, r"(?m)^alltoall\.one_thread +with +ok ")  # by default it takes no other function
+
+    def test_a_hang_is_ended_and_its_output_kept(self):
+        begin = time.monotonic()
+        ran = self.expect_fault("hangs:with all_reduce_perf", "did not end within", "--limit", "2")
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertIn("2 lines, 0 wrong", ran.stdout)
+        with open(os.path.join(self.out, "all_reduce.one_thread.with.txt"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn("        1024 ", text)
+        self.assertIn("40 calls taken", text)  # told on SIGTERM
+        # The other programs ran all the same.
+        self.assertRegex(ran.stdout, r"(?m)^all_reduce\.one_thread +without +ok ")
+
+    def test_what_has_no_time_left_is_a_failure(self):
+        ran = self.run_it("check", "--only", "alltoall", "--total-s", "0.5")
+        self.assertEqual(ran.returncode, 1)
+        self.assertEqual(ran.stdout.count("left out: the time is over"), 2)
+
+    def test_speed(self):
+        path = os.path.join(self.folder.name, "2026-12-01-2xh200-nccl_tests.json")
+        ran = self.run_it("speed", "--types", "bfloat16", "--json", path)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertIn("== graph, all_reduce, bfloat16: us out of place, medians of 3 runs each", ran.stdout)
+        self.assertRegex(ran.stdout, r"(?m)^ +1024 +6\.01 +2\.00 +3\.00x$")
+        self.assertIn("128 B to 16 KiB: at least 3.00x as fast, at ", ran.stdout)
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+        rows = result["rows"]
+        self.assertEqual([(row["bytes"], row["impl"]) for row in rows[:3]], [(128, "nearlight"), (128, "nccl"), (1024, "nearlight")])
+        self.assertEqual(len(rows), 8)  # graphs alone
+        self.assertEqual({row["samples"] for row in rows}, {3})
+        self.assertEqual(rows[1]["p50_us"], 6.0)
+        self.assertNotIn(self.folder.name, json.dumps(result))
+        program = os.environ.get("NEARLIGHT_PROGRAM")
+        if program:
+            # By the program that judges every result file.
+            judged = subprocess.run([program, "compare", path, path], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(judged.returncode, 0, judged.stdout + judged.stderr)
+
+    def test_slower_is_told(self):
+        ran = self.run_it("speed", "--types", "float", "--modes", "graph", "--turns", "1", stand_in="slow:with all_reduce_perf")
+        self.assertEqual(ran.returncode, 4, ran.stdout + ran.stderr)
+        self.assertEqual(ran.stdout.count("   SLOWER\n"), 3)
+        self.assertRegex(ran.stdout, r"all sizes: at most 1\.11\dx of NCCL's time")
+
+    def test_a_run_that_fails_is_not_compared(self):
+        path = os.path.join(self.folder.name, "out.json")
+        ran = self.run_it("speed", "--types", "float", "--json", path, stand_in="dies:with all_reduce_perf")
+        self.assertEqual(ran.returncode, 1, ran.stdout + ran.stderr)
+        self.assertIn("nothing to compare", ran.stdout)
+        self.assertIn("there is nothing to write", ran.stdout)
+        self.assertFalse(os.path.exists(path))
+
+    def test_without_what_it_needs(self):
+        ran = self.run_it("speed", "--json", os.path.join(self.folder.name, "out.json"), head=False)
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("no GPUs here", ran.stderr)
+        os.remove(os.path.join(self.programs, "reduce_perf"))
+        ran = self.run_it("check")
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("has no reduce_perf", ran.stderr)
+        ran = subprocess.run([sys.executable, "-B", RUN, "speed", "--programs", self.programs, "--nearlight", "/nowhere/nearlight"],
+                             capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("/nowhere/nearlight cannot be run", ran.stderr)
+
+    def test_processes_come_by_the_launcher(self):
+        launcher = os.path.join(self.folder.name, "launcher")
+        write_program(launcher, "#!/bin/sh\necho \"launcher $1 $2\"\nshift 2\nexec \"$@\"\n")
+        ran = self.run_it("check", "--only", "processes$", "--launcher", launcher + " -np 2")
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        with open(os.path.join(self.out, "reduce.processes.with.txt"), encoding="utf-8") as file:
+            self.assertIn("launcher -np 2\n", file.read())
+
+    def test_large_numbers(self):
+        rows = tool.rows_of("  8589934592    2147483648     float     sum      -1  1.2e+07  716.35  716.35  1e+06  26109.2  329.00  329.00    N/A\n"
+                            "#  0  1 2 3 4 5 6 7 8 9 10 11 12\n")
+        self.assertEqual(len(rows), 1)
+        self.assertEqual((rows[0].bytes, rows[0].times_us, rows[0].wrong), (8589934592, (1.2e7, 26109.2), (1e6, None)))
+
+
+if __name__ == "__main__":
+    unittest.main()
