@@ -332,7 +332,8 @@ typedef struct {
 #define NEARLIGHT_ROUTE_INITIALIZER \
   { sizeof(nearlightRoute_t), NULL, NULL, NULL, 0, 0 }
 
-/* What a collective of `count` elements would run, and why; `count` is as in the call, and `op` is looked at
+/* What a collective of `count` elements would run, and why; `count` is as in the call (of
+ * uneven parts that of the largest), and `op` is looked at
  * where there is one. The same on all ranks; not collective; any
  * thread. Errors: nearlightInvalidArgument (no live communicator, collective, type is none, op is none
  * of this communicator and type, count * size of an element overflows, route is NULL or its size is no size).

@@ -334,6 +334,35 @@ class Communicator:
         _not_negative("count", count)
         check(lib().nearlightAllToAll(send, recv, count, dtype, self.handle, stream or None))
 
+    def all_gather_v_raw(self, send: int, recv: int, recv_counts: Sequence[int], recv_places: Sequence[int] | None, dtype: int,
+                         stream: int = 0) -> None:
+        """As all_gather_raw with parts of different sizes: counts and places (None: one behind the other) of an entry a rank,
+        in elements, as nearlightAllGatherV's; so the next."""
+        check(lib().nearlightAllGatherV(send, recv, self._sizes("recv_counts", recv_counts),
+                                        self._sizes("recv_places", recv_places), dtype, self.handle, stream or None))
+
+    def reduce_scatter_v_raw(self, send: int, recv: int, recv_counts: Sequence[int], dtype: int, op: int = ReduceOp.sum,
+                             stream: int = 0) -> None:
+        """As reduce_scatter_raw with parts of different sizes."""
+        check(lib().nearlightReduceScatterV(send, recv, self._sizes("recv_counts", recv_counts), dtype, op, self.handle,
+                                            stream or None))
+
+    def all_to_all_v_raw(self, send: int, send_counts: Sequence[int], send_places: Sequence[int], recv: int,
+                         recv_counts: Sequence[int], recv_places: Sequence[int], dtype: int, stream: int = 0) -> None:
+        """As all_to_all_raw with parts of different sizes, whose places have to be given."""
+        check(lib().nearlightAllToAllV(send, self._sizes("send_counts", send_counts), self._sizes("send_places", send_places),
+                                       recv, self._sizes("recv_counts", recv_counts),
+                                       self._sizes("recv_places", recv_places), dtype, self.handle, stream or None))
+
+    def _sizes(self, name: str, sizes: Sequence[int] | None) -> Any:
+        if sizes is None:
+            return None
+        if len(sizes) != self.nranks:
+            raise InvalidArgument(f"{name} has {len(sizes)} entries, and there are {self.nranks} ranks")
+        for size in sizes:
+            _not_negative(name, size)
+        return (ctypes.c_size_t * len(sizes))(*sizes)
+
     def send_raw(self, send: int, count: int, dtype: int, peer: int, stream: int = 0) -> None:
         """Sends `count` elements from an address to rank `peer`, which receives them. See nearlightSend."""
         _not_negative("count", count)

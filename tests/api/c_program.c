@@ -66,7 +66,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightRouteCounters_t, operations, 16, 8);
   PIN_FIELD(nearlightRouteCounters_t, bytes, 24, 8);
 
-  CHECK(sizeof(nearlightCounters_t) == 608);
+  CHECK(sizeof(nearlightCounters_t) == 616);
   PIN_FIELD(nearlightCounters_t, size, 0, 8);
   PIN_FIELD(nearlightCounters_t, all_reduces, 8, 8);
   PIN_FIELD(nearlightCounters_t, barriers, 16, 8);
