@@ -48,6 +48,7 @@ struct Facts {
   std::uint32_t sums = 0;      // such lines that are added to, a bank
   bool adds_lines = true;      // GPUs: whether all have the instruction
   bool deterministic = true;   // two runs must give the same bits
+  bool clusters = false;       // GPUs: whether the CTAs of all can form clusters
   probe::LineReport whole{};   // whether lines are known to arrive whole; CPUs: not looked at
 };
 

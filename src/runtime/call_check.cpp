@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <string>
 #include <utility>
 
+#include <nearlight/detail/exec/bits.hpp>
 #include "runtime/steering.hpp"
 
 namespace nearlight::runtime {
@@ -23,6 +25,12 @@ std::string op_in_words(std::uint64_t number) {
 std::string collective_in_words(std::uint64_t number) { return name_of(static_cast<Collective>(number)); }
 std::string number_in_words(std::uint64_t number) { return std::to_string(number); }
 std::string yes_or_no(std::uint64_t number) { return number != 0 ? "yes" : "no"; }
+std::string float_in_words(std::uint64_t bits) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g",
+                static_cast<double>(exec::as_float(static_cast<std::uint32_t>(bits))));
+  return text;
+}
 // An option that may be unset: 0, else the value + 1.
 template <class T>
 std::uint64_t number_of_option(const std::optional<T>& option) {
@@ -59,6 +67,11 @@ constexpr Field kFields[] = {
     {"the count of rank 5", number_in_words},
     {"the count of rank 6", number_in_words},
     {"the count of rank 7", number_in_words},
+    {"hidden", number_in_words},
+    {"out_type", type_in_words},
+    {"eps", float_in_words},
+    {"with a residual", yes_or_no},
+    {"spread", number_in_words},
 };
 static_assert(protocol::kMaxRanks == 8);
 using Values = std::array<std::uint64_t, std::size(kFields)>;
@@ -84,7 +97,12 @@ Values values_of(const Call& call, std::uint64_t number) {
           call.counts[4],
           call.counts[5],
           call.counts[6],
-          call.counts[7]};
+          call.counts[7],
+          call.rows.hidden,
+          static_cast<std::uint64_t>(call.rows.output_type),
+          call.rows.eps_bits,
+          call.rows.has_residual ? 1u : 0u,
+          call.options.spread};
 }
 
 Status compare(std::uint64_t number, const Values& first, std::size_t first_rank, const Values& other,
@@ -100,6 +118,14 @@ Status compare(std::uint64_t number, const Values& first, std::size_t first_rank
 }
 
 }  // namespace
+
+Call::Rows rows_of(const FusedCall& call) {
+  if (call.collective != Collective::all_reduce_rms_norm) return {.hidden = call.hidden};
+  return {.hidden = call.hidden,
+          .output_type = call.output_type,
+          .eps_bits = exec::as_bits(call.eps),
+          .has_residual = call.residual != nullptr};
+}
 
 std::array<std::uint64_t, protocol::kMaxRanks> counts_of(const CollectiveCall& call, int nranks) {
   std::array<std::uint64_t, protocol::kMaxRanks> counts = {};

@@ -30,7 +30,16 @@ struct Call {
   int root = 0;
   // Of calls in which each rank has its own, which all ranks must give alike; else zeros.
   std::array<std::uint64_t, protocol::kMaxRanks> counts = {};
+  // Of a fused call; else zeros.
+  struct Rows {
+    std::size_t hidden = 0;
+    DataType output_type = DataType::i8;
+    std::uint32_t eps_bits = 0;
+    bool has_residual = false;
+  };
+  Rows rows = {};
 };
+Call::Rows rows_of(const FusedCall& call);
 // Those of a call by parts.
 std::array<std::uint64_t, protocol::kMaxRanks> counts_of(const CollectiveCall& call, int nranks);
 

@@ -15,4 +15,8 @@ Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions&
 Result<route::Route> route_of_parts(const CollectiveCall& call, const route::Facts& facts,
                                     const CallOptions& options);
 
+// The same of a fused call. Code::invalid_argument and ::unsupported name the option that cannot be.
+Result<route::FusedRoute> route_of_fused(const FusedCall& call, const route::Facts& facts,
+                                         const CallOptions& options);
+
 }  // namespace nearlight::runtime

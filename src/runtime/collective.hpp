@@ -18,14 +18,19 @@ enum class Collective : std::uint32_t {
   reduce_scatter_v = 9,
   all_to_all_v = 10,
   send_recv = 11,
+  // Fused: an AllReduce of rows with what follows it.
+  all_reduce_rms_norm = 16,
+  all_reduce_bias = 17,
 };
 inline constexpr Collective kCollectives[] = {
     Collective::all_reduce,     Collective::barrier,      Collective::all_gather,
     Collective::reduce_scatter, Collective::broadcast,    Collective::reduce,
     Collective::all_to_all,     Collective::all_gather_v, Collective::reduce_scatter_v,
     Collective::all_to_all_v,   Collective::send_recv};
+inline constexpr Collective kFusedCollectives[] = {Collective::all_reduce_rms_norm,
+                                                   Collective::all_reduce_bias};
 // One more than the largest number.
-inline constexpr std::size_t kCollectiveNumbers = 12;
+inline constexpr std::size_t kCollectiveNumbers = 18;
 // In fault records: a kernel of somebody's own, on channels. No call of a communicator's.
 inline constexpr Collective kChannel = static_cast<Collective>(100);
 
@@ -55,6 +60,10 @@ constexpr const char* name_of(Collective collective) {
       return "all_to_all_v";
     case Collective::send_recv:
       return "send_recv";
+    case Collective::all_reduce_rms_norm:
+      return "all_reduce_rms_norm";
+    case Collective::all_reduce_bias:
+      return "all_reduce_bias";
   }
   return "invalid";
 }
@@ -72,10 +81,14 @@ constexpr bool is_uneven(Collective collective) {
   return collective == Collective::all_gather_v || collective == Collective::reduce_scatter_v ||
          collective == Collective::all_to_all_v;
 }
+// Whether rows are summed up and finished where they arrive (algorithm/fused_rows.hpp).
+constexpr bool is_fused(Collective collective) {
+  return collective == Collective::all_reduce_rms_norm || collective == Collective::all_reduce_bias;
+}
 // Whether parts go from each rank to each other one (algorithm/parts.hpp).
 constexpr bool goes_by_parts(Collective collective) {
   return collective != Collective::all_reduce && collective != Collective::barrier &&
-         collective != Collective::send_recv;
+         collective != Collective::send_recv && !is_fused(collective);
 }
 
 }  // namespace nearlight

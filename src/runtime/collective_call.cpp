@@ -59,6 +59,9 @@ Sides sides_of(const CollectiveCall& call, int rank, int nranks) {
     case Collective::all_reduce:
     case Collective::barrier:
     case Collective::send_recv:
+    case Collective::all_reduce_rms_norm:
+    case Collective::all_reduce_bias:
+      // None of those that go by parts.
       break;
   }
   return {call.count, call.count};
@@ -228,6 +231,8 @@ algorithm::Parts parts_of(const CollectiveCall& call, int rank, int nranks) {
       case Collective::all_reduce:
       case Collective::barrier:
       case Collective::send_recv:
+      case Collective::all_reduce_rms_norm:
+      case Collective::all_reduce_bias:
         break;
     }
   }

@@ -17,6 +17,7 @@
 #include "route/route.hpp"
 #include "runtime/call_log.hpp"
 #include "runtime/collective_call.hpp"
+#include "runtime/fused_call.hpp"
 #include "runtime/instead.hpp"
 #include "runtime/messages.hpp"
 
@@ -91,6 +92,8 @@ struct CallOptions {
   // GPU, LL: the first slot used in each region, a multiple of 8 (slots differ in speed; see
   // docs/dev/lab.md).
   std::uint32_t first_slot = 0;
+  // Fused calls on GPUs: CTAs that share a row, 1, 2, 4 or 8; 0: from the route.
+  std::uint32_t spread = 0;
   // Of a communicator that traces: this call does not, and runs the code of one that does not.
   bool untraced = false;
   // The benchmark's code (runtime/instead.hpp), which outlives the call; all_reduce alone, and on GPUs loops
@@ -162,6 +165,17 @@ class Communicator {
   // What one of them would run; no pointer is looked at.
   virtual Result<route::Route> explain_message(const MessageCall& message,
                                                const CallOptions& options = {}) const = 0;
+
+  // An AllReduce of rows with what follows it (runtime/fused_call.hpp), bitwise the same on all ranks and
+  // from run to run; numerics: docs/concepts/numerics.md. bf16 and f16; buffers at multiples of 16 bytes,
+  // which must not overlap but for `output` in the place of `input` (of the same type) and `residual_out` in
+  // that of `residual`. With no tokens nothing happens. `residual`, `weight`, `bias` and `scale` must hold
+  // the same on all ranks. Always the ranks' own way: nothing is handed over. Streams, graphs and errors: as
+  // all_reduce. Of the options: grid, spread, protocol sentinel, and, on CPUs, the test hooks.
+  virtual Status fused(const FusedCall& call, Stream stream, const CallOptions& options = {}) = 0;
+  // What it would run, and why; no pointer is looked at.
+  virtual Result<route::FusedRoute> explain_fused(const FusedCall& call,
+                                                  const CallOptions& options = {}) const = 0;
 
   // No rank's goes through before all have come to theirs, and what a rank did before it is seen by all after
   // it. GPU: enqueued on `stream`, as all_reduce is; the host does not wait. Errors: the recorded fault once

@@ -17,6 +17,21 @@ Status CudaArguments::ask(const void* send, std::size_t send_bytes, const void* 
   return {};
 }
 
+Status CudaArguments::check(std::span<const NamedBuffer> buffers, cudaStream_t stream) {
+  bool known = !always_ && seen(stream);
+  for (const NamedBuffer& buffer : buffers) known = known && seen(buffer.data);
+  if (known) return {};
+  const RelaxedCapture relaxed;
+  NL_TRY(relaxed.status());
+  for (const NamedBuffer& buffer : buffers)
+    NL_TRY(ask_buffer(buffer.name, buffer.end_name, buffer.data, buffer.bytes));
+  if (always_ || !seen(stream)) NL_TRY(ask_stream(stream));
+  for (const NamedBuffer& buffer : buffers) {
+    if (buffer.data != nullptr) remember(buffer.data);
+  }
+  return {};
+}
+
 Status CudaArguments::ask_buffer(const char* name, const char* end_name, const void* pointer,
                                  std::size_t bytes) const {
   if (pointer == nullptr) return {};

@@ -6,8 +6,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/status.hpp"
+#include "runtime/fused_call.hpp"
 
 namespace nearlight::runtime {
 
@@ -29,6 +31,8 @@ class CudaArguments {
     if (!always_ && seen(send) && seen(recv) && seen(stream)) return {};
     return ask(send, send_bytes, recv, recv_bytes, stream);
   }
+  // The same of any number of buffers; those that are null are not looked at.
+  Status check(std::span<const NamedBuffer> buffers, cudaStream_t stream);
   // Of a call without buffers.
   Status check_stream(cudaStream_t stream) {
     return !always_ && seen(stream) ? Status() : ask(nullptr, 0, nullptr, 0, stream);

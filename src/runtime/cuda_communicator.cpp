@@ -95,6 +95,7 @@ route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp 
           .sums = layout_.sums,
           .adds_lines = adds_lines_,
           .deterministic = deterministic_,
+          .clusters = adds_lines_,  // both from compute capability 9.0 on
           .whole = lines_};
 }
 

@@ -7,6 +7,7 @@
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
+#include "algorithm/cuda/fused.hpp"
 #include "algorithm/cuda/host_turn.hpp"
 #include "algorithm/cuda/messages.hpp"
 #include "algorithm/cuda/parts.hpp"
@@ -136,10 +137,12 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     NL_TRY(algorithm::cuda::preload_barrier());
     NL_TRY(algorithm::cuda::preload_parts());
     NL_TRY(algorithm::cuda::preload_messages());
+    NL_TRY(algorithm::cuda::preload_fused());
     if (may_use_lines) NL_TRY(probe::load_line_test());
     if (calibrates || comm->tracer_) NL_TRY(algorithm::cuda::preload_clock());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_parts());
+    if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_fused());
     NL_TRY(algorithm::cuda::preload_full_stop());
     NL_TRY(algorithm::cuda::preload_host_turn());
     if (comm->check_) NL_TRY(comm->stream_order_.begin());

@@ -9,6 +9,7 @@
 #include "algorithm/cuda/barrier.hpp"
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
+#include "algorithm/cuda/fused.hpp"
 #include "algorithm/cuda/host_turn.hpp"
 #include "algorithm/cuda/messages.hpp"
 #include "algorithm/cuda/parts.hpp"
@@ -284,6 +285,7 @@ Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t)
   if (count("launch") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch: planted error");
 }
+Status load(const AllReduceArgs&, const LaunchShape&) { return {}; }
 Status launch_alone(const AllReduceArgs& args, DataType type, std::uint32_t max_ctas, cudaStream_t) {
   last_launch = {args.op, args.factor, max_ctas};
   if (count("launch_alone") != cudaSuccess) return failure(Code::cuda_error, "launch_alone: planted error");
@@ -316,6 +318,19 @@ Status launch_messages(const MessagesHead& head, const Message*, std::uint32_t, 
 Status preload_messages() {
   if (count("preload_messages") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_messages: planted error");
+}
+Status launch_fused(const FusedArgs& args, const FusedShape& shape, cudaStream_t) {
+  last_launch = {args.all.op, args.all.factor, shape.grid};
+  if (count("launch_fused") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch_fused: planted error");
+}
+Status preload_fused() {
+  if (count("preload_fused") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_fused: planted error");
+}
+Status preload_traced_fused() {
+  if (count("preload_traced_fused") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_traced_fused: planted error");
 }
 Status preload_barrier() {
   if (count("preload_barrier") == cudaSuccess) return {};

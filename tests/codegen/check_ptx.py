@@ -41,6 +41,12 @@ PARTS_REGISTERS = {
     ("parts ll", 2, 1): 96, ("parts ll", 8, 1): 128, ("parts simple", 8, 0): 128,
     ("parts sentinel", 2, 0): 96, ("parts sentinel", 8, 0): 128,
 }
+# Fused rows. Held: vectors of 16 bytes; 4 in rounds, 0 read again.
+FUSED_REGISTERS = {
+    ("fused sentinel", 2, 1): 64, ("fused sentinel", 2, 2): 80, ("fused sentinel", 2, 4): 128,
+    ("fused sentinel", 4, 1): 72, ("fused sentinel", 4, 2): 96, ("fused sentinel", 4, 4): 128,
+    ("fused sentinel", 8, 1): 96, ("fused sentinel", 8, 2): 112, ("fused sentinel", 8, 4): 128, ("fused sentinel", 8, 0): 128,
+}
 ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that does not
 SLOW_SPILL_BYTES = 64   # kernels that only measure or take their operator at run time; the others never spill
 STACK_BYTES = 128       # what the cold functions out of line are called with
@@ -68,6 +74,8 @@ ANY_NAME = re.compile(r"all_reduce_(?:two_shot_)?anyI(?P<type>[a-z]|NS_\d\w+?E)L
 # By parts, of bytes or of a type.
 MOVED_NAME = re.compile(r"parts_moved(?P<type>)ILi(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)ELNS1_7VariantE(?P<variant>\d)E")
 REDUCED_NAME = re.compile(r"parts_reducedI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)E")
+FUSED_NAME = re.compile(r"fused_rowsI(?P<type>NS\w*_4Bf16E|NS\w*_3F16E)Li(?P<ranks>\d)ELi(?P<held>\d)ELb(?P<one_round>\d)E"
+                        r"LNS1_7VariantE(?P<variant>\d)E")
 TYPES = {"": "bytes", "f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
 PROTOCOLS = ["ll", "simple", "sentinel", "ll128"]
@@ -83,7 +91,8 @@ class Kernel:
             self.protocol = "ll128" if match.re is LL128_NAME else "sums"
         self.held = int((given.get("held") or "").replace("n", "-") or (1 if self.protocol == "ll" else 0))
         self.variant = VARIANTS[int(given.get("variant") or 0)]
-        self.one_round = given.get("one_round") == "1" or (self.protocol == "sentinel" and self.held > 0)
+        self.fused = match.re is FUSED_NAME
+        self.one_round = given.get("one_round") == "1" or (not self.fused and self.protocol == "sentinel" and self.held > 0)
         self.by_parts = match.re in (MOVED_NAME, REDUCED_NAME)
         self.has_loop = self.op == "any" or given.get("one_round") == "0"
         self.body = body
@@ -96,6 +105,14 @@ class Kernel:
                 self.code.append((found.group(1), statement))
         # Where in the kernel's one parameter it reads, in bytes.
         self.parameters = {int(at) for at in re.findall(r"_param_0\+(\d+)\]", body)}
+        # Likewise by its address in a register, or by an address worked out of that.
+        bases = {register: 0 for register in re.findall(r"mov\.(?:b|u)64\s+(%rd\d+), \w+_param_0;", body)}
+        steps = [(to, given, 0) for to, given in re.findall(r"mov\.(?:b|u)64\s+(%rd\d+), (%rd\d+);", body)]
+        steps += [(to, given, int(by)) for to, given, by in re.findall(r"add\.s64\s+(%rd\d+), (%rd\d+), (-?\d+);", body)]
+        while more := {to: bases[given] + by for to, given, by in steps if given in bases and to not in bases}:
+            bases.update(more)
+        self.parameters |= {bases[base] + int(by or 0)
+                            for base, by in re.findall(r"ld\.param\.[\w.]+\s+[^\[;]+\[(%rd\d+)(?:\+(-?\d+))?\]", body) if base in bases}
         self.registers = self.stack = self.spill = None
 
     def __str__(self):
@@ -124,7 +141,7 @@ def read(ptx, report):
     """The kernels by mangled name, the functions out of line; ptxas's report filled in."""
     kernels = {}
     for name, body in blocks(ptx, r"\.entry"):
-        names = (NAME, SENTINEL_NAME, TWO_SHOT_NAME, LL128_NAME, SUMS_NAME, ANY_NAME, MOVED_NAME, REDUCED_NAME)
+        names = (NAME, SENTINEL_NAME, TWO_SHOT_NAME, LL128_NAME, SUMS_NAME, ANY_NAME, MOVED_NAME, REDUCED_NAME, FUSED_NAME)
         match = next(filter(None, (one.search(name) for one in names)), None)
         if match:
             kernels[name] = Kernel(match, body)
@@ -273,7 +290,7 @@ def rule_resources(kernel):
     if kernel.registers is None:
         yield "ptxas says nothing of it"
         return
-    shape = (("parts " if kernel.by_parts else "") + kernel.protocol, kernel.ranks, kernel.held)
+    shape = (("parts " if kernel.by_parts else "fused " if kernel.fused else "") + kernel.protocol, kernel.ranks, kernel.held)
     limit = next(filter(None, (table.get(shape) for table in TABLES)), None)
     if limit is not None and not kernel.by_parts and (kernel.protocol == "ll" and kernel.has_loop or kernel.protocol == "ll128" and kernel.op == "any"):
         limit = ROUNDS_REGISTERS
@@ -288,7 +305,7 @@ def rule_resources(kernel):
         yield f"{kernel.stack} bytes of stack, the limit is {STACK_BYTES}"
 
 
-TABLES = (REGISTERS, SENTINEL_REGISTERS, LL128_REGISTERS, SUMS_REGISTERS, PARTS_REGISTERS)
+TABLES = (REGISTERS, SENTINEL_REGISTERS, LL128_REGISTERS, SUMS_REGISTERS, PARTS_REGISTERS, FUSED_REGISTERS)
 RULES = {"order": rule_order, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "wide": rule_wide,
          "packets": rule_packets, "flags": rule_flags, "polls": rule_polls, "resources": rule_resources}
 
@@ -421,6 +438,7 @@ def main():
     parser.add_argument("--ops", default="sum,max", help="the operators that the source has kernels for, or any")
     parser.add_argument("--sums", action="store_true", help="the source has the kernels that add to sums, and no others")
     parser.add_argument("--parts", choices=("moved", "reduced"), help="the source has the kernels by parts that do so, and no others")
+    parser.add_argument("--fused", action="store_true", help="the source has the kernels of fused rows, and no others")
     parser.add_argument("--without-limits", action="store_true", help="the source has the benchmark's loops without limits, and no others")
     parser.add_argument("source")
     args = parser.parse_args()
@@ -445,8 +463,10 @@ def main():
     if args.parts:
         wanted = [(protocol.split()[1], ranks, held) for protocol, ranks, held in PARTS_REGISTERS
                   if args.parts == "reduced" or "sentinel" not in protocol]
+    if args.fused:
+        wanted = [(protocol.split()[1], ranks, held) for protocol, ranks, held in FUSED_REGISTERS]
     missing = [(op, *shape) for op in args.ops.split(",") for shape in wanted if (op, *shape) not in shapes]
-    if not args.sums and not args.parts and any(kernel.type != "i32" for kernel in kernels.values()):
+    if not args.sums and not args.parts and not args.fused and any(kernel.type != "i32" for kernel in kernels.values()):
         op = args.ops.split(",")[0]
         missing += [(op, *shape) for shape in SENTINEL_REGISTERS
                     if (op != "any" or (shape[1] != 4 and shape[2] == 0)) and (op, *shape) not in shapes]
@@ -463,7 +483,8 @@ def main():
     traced = [kernel.parameters for kernel in kernels.values() if kernel.variant == "traced"]
     others = [kernel.parameters for kernel in kernels.values() if kernel.variant != "traced"]
     wrong_functions += check_traced(traced, others)
-    if not traced and any(kernel.op == "sum" and kernel.type in ("f32", "bf16") for kernel in kernels.values()):
+    if not traced and any((kernel.op == "sum" and kernel.type in ("f32", "bf16")) or (kernel.fused and kernel.type == "bf16")
+                          for kernel in kernels.values()):
         wrong_functions.append("no traced kernels")
     for what in wrong_functions:
         print(what)

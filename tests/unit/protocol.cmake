@@ -7,3 +7,5 @@ nearlight_test(protocol_stress SOURCES protocol_stress_test.cpp protocol_ranks.c
 # A thread's packs are written and read under one condition, which GCC loses sight of.
 target_compile_options(nearlight_test_protocol PRIVATE -Wno-maybe-uninitialized)
 target_compile_options(nearlight_test_protocol_stress PRIVATE -Wno-maybe-uninitialized)
+nearlight_test(fused_rows SOURCES fused_rows_test.cpp DEPS nearlight::testing LABELS unit tsan asan TIMEOUT 120 PROCESSORS 2)
+target_compile_options(nearlight_test_fused_rows PRIVATE -Wno-maybe-uninitialized)

@@ -12,3 +12,4 @@ if(NEARLIGHT_HAS_NCCL_HEADERS)
   target_compile_definitions(nearlight_test_runtime_nccl_fallback PRIVATE
     FAKE_NCCL="$<TARGET_FILE:nearlight_fake_nccl_c>")
 endif()
+nearlight_test(fused SOURCES fused_test.cpp DEPS nearlight::testing LABELS unit tsan asan TIMEOUT 120 PROCESSORS 2)

@@ -13,19 +13,23 @@ inline Status cuda_failure(const char* call, cudaError_t error) {
   return failure(Code::cuda_error, "%s: %s", call, cudaGetErrorString(error));
 }
 
-// Enqueued with programmatic dependent launch.
+// Enqueued with programmatic dependent launch. `cluster`: CTAs of a cluster; 1: none (before sm_90 there are
+// none).
 template <class Args>
 Status enqueue(void (*kernel)(const Args), const Args& args, unsigned ctas, unsigned threads,
-               cudaStream_t stream) {
+               cudaStream_t stream, unsigned cluster = 1) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(ctas);
   config.blockDim = dim3(threads);
   config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = cluster;
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args);
   if (error != cudaSuccess) return cuda_failure("cudaLaunchKernelEx", error);
   return {};

@@ -255,6 +255,14 @@ struct CudaSpace {
   static NL_FN double multiply(double a, double b) { return __dmul_rn(a, b); }
   static NL_FN float divide(float a, float b) { return __fdiv_rn(a, b); }
   static NL_FN double divide(double a, double b) { return __ddiv_rn(a, b); }
+  // 1 / sqrt(value), within two units in the last place.
+  static NL_FN float reciprocal_root(float value) { return rsqrtf(value); }
+  // To the nearest, of two the even one; too large becomes the end of the range, NaN 0. In the lower 8 bits.
+  static NL_FN std::uint32_t to_i8(float value) {
+    std::int32_t whole;
+    asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(whole) : "f"(value));
+    return value != value ? 0u : static_cast<std::uint32_t>(whole) & 0xffu;
+  }
   // Whatever NaN it is made the one of all ones without a sign. The GPU's f32 arithmetic gives no other.
   static NL_FN float one_nan(float value) { return value; }
   static NL_FN double one_nan(double value) { return value != value ? as_double(kNan64) : value; }

@@ -213,6 +213,13 @@ struct HostSpace {
   static double multiply(double a, double b) { return a * b; }
   static float divide(float a, float b) { return a / b; }
   static double divide(double a, double b) { return a / b; }
+  static float reciprocal_root(float value) { return 1.0f / std::sqrt(value); }
+  // To the nearest, of two the even one; too large becomes the end of the range, NaN 0. In the lower 8 bits.
+  static std::uint32_t to_i8(float value) {
+    if (value != value) return 0;
+    const float within = value < -128.0f ? -128.0f : value > 127.0f ? 127.0f : value;
+    return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::nearbyint(within))) & 0xffu;
+  }
   // As the GPU's: a CPU would keep the payload of one of the operands, and not always of the same.
   static float one_nan(float value) { return value != value ? as_float(kNan32) : value; }
   static double one_nan(double value) { return value != value ? as_double(kNan64) : value; }

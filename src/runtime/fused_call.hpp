@@ -1,0 +1,58 @@
+// A call of a fused AllReduce: what the caller gives, what is wrong with it, and what the algorithm gets.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "algorithm/row_finish.hpp"
+#include "base/status.hpp"
+#include "base/types.hpp"
+#include "route/fused.hpp"
+#include "runtime/collective.hpp"
+
+namespace nearlight::runtime {
+
+// Matrices of `tokens` rows of `hidden` elements, row by row without gaps.
+//   all_reduce_rms_norm: residual_out = all_reduce(input) + residual; output = rms_norm(residual_out) *
+//   weight all_reduce_bias: output = all_reduce(input) + bias, the same row for all tokens
+struct FusedCall {
+  Collective collective = Collective::all_reduce_rms_norm;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::size_t tokens = 0, hidden = 0;
+  DataType type = DataType::bf16;
+  const void* bias = nullptr;
+  // all_reduce_rms_norm alone, from here on.
+  const void* residual = nullptr;  // null: nothing is added
+  void* residual_out = nullptr;
+  const void* weight = nullptr;
+  float eps = 1e-6f;
+  DataType output_type = DataType::bf16;
+  const float* scale = nullptr;  // of an output of 8 bits
+};
+
+inline constexpr std::size_t kLeastHidden = 1024, kMostHidden = 16384, kHiddenStep = 8;
+inline constexpr std::size_t kMostTokens = std::size_t{1} << 20;
+
+// Code::invalid_argument names the argument. Also with no tokens, but then no pointer is looked at.
+Status check_fused(const FusedCall& call);
+// Types and sizes alone.
+Status check_fused_shape(const FusedCall& call);
+
+// The buffers of a call, by name; those that it has not are null. The call has been checked.
+struct NamedBuffer {
+  const char* name;
+  const char* end_name;
+  const void* data;
+  std::size_t bytes;
+};
+std::array<NamedBuffer, 7> buffers_of(const FusedCall& call);
+
+// Whether it can be made again after it has failed: no input is in the place of an output.
+bool can_repeat(const FusedCall& call);
+
+algorithm::FusedRows rows_of(const FusedCall& call, const route::FusedRoute& route);
+route::FusedFacts facts_of(const FusedCall& call);
+
+}  // namespace nearlight::runtime
