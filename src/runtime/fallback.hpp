@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "base/deadline.hpp"
 #include "base/exchange.hpp"
@@ -31,6 +32,9 @@ class Fallback {
   // The same of a collective that goes by parts.
   virtual Status collective(const CollectiveCall& call, int nranks, Stream stream, bool capturing,
                             Deadline deadline) = 0;
+  // The same of sends and receives that go together; none of them is empty.
+  virtual Status messages(std::span<const MessageCall> group, Stream stream, bool capturing,
+                          Deadline deadline) = 0;
 };
 
 }  // namespace nearlight::runtime

@@ -8,7 +8,9 @@
 #include <functional>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include <nearlight/detail/protocol/region.hpp>
 #include "memory/cuda_driver.hpp"
 #include "memory/nccl_call.hpp"
 #include "runtime/cuda_call.hpp"
@@ -130,6 +132,33 @@ class NcclFallback final : public Fallback {
                 name_of(call.collective), stream, capturing, deadline);
   }
 
+  Status messages(std::span<const MessageCall> group, Stream stream, bool capturing,
+                  Deadline deadline) override {
+    const auto call = [nccl = &nccl_, comm = comm_,
+                       all = std::vector<MessageCall>(group.begin(), group.end())](Stream on) -> Status {
+      NL_TRY(nccl->group_start());
+      Status enqueued;
+      for (const MessageCall& message : all) {
+        constexpr int kBytes = static_cast<int>(DataType::i8);
+        enqueued = message.sends
+                       ? nccl->send(message.buffer, message.bytes(), kBytes, message.peer, comm, on)
+                       : nccl->recv(message.buffer, message.bytes(), kBytes, message.peer, comm, on);
+        if (!enqueued.ok()) break;
+      }
+      // The group is ended in any case: else the thread's next call would join it.
+      const Status ended = nccl->group_end();
+      return enqueued.ok() ? ended : enqueued;
+    };
+    // What connects here is each direction to each rank.
+    std::bitset<2 * protocol::kMaxRanks> ways;
+    for (const MessageCall& message : group)
+      ways.set(static_cast<std::size_t>(2 * message.peer + (message.sends ? 1 : 0)));
+    if (capturing || (ways & ~ways_).none()) return enqueued(call(stream), "ncclGroupEnd", deadline);
+    NL_TRY(make_first(call, "ncclGroupEnd", static_cast<cudaStream_t>(stream), deadline));
+    ways_ |= ways;
+    return {};
+  }
+
  private:
   template <class Call>
   Status make(const Call& call, Kind kind, const char* what, Stream stream, bool capturing,
@@ -225,6 +254,7 @@ class NcclFallback final : public Fallback {
   ncclComm* comm_;
   int device_;
   std::bitset<Kind::kNumber> connected_;
+  std::bitset<2 * protocol::kMaxRanks> ways_;  // of messages that have been made
 };
 
 }  // namespace

@@ -329,8 +329,8 @@ TrialOutcome run_trial(const Trial& trial) {
 
 using Points = std::set<const fault_points::Point*>;
 
-// Several at a time, since most of one is the start of processes and waiting for limits. Returns the points at
-// which a rank was struck.
+// Several at a time, since most of one is the start of processes and waiting for limits. Returns the points
+// at which a rank was struck.
 Points run_trials(const std::vector<Trial>& trials, unsigned at_a_time) {
   std::atomic<std::size_t> next{0};
   std::mutex mutex;

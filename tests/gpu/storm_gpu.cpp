@@ -352,8 +352,8 @@ std::string GpuStormOutcome::to_string() const {
   return std::to_string(operations) + " operations in " + time + " s (" + std::to_string(eager) + " eager, " +
          std::to_string(replayed) + " replayed; " + std::to_string(groups) + " groups, " +
          std::to_string(barriers) + " barriers, " + std::to_string(hops) + " changes of stream, " +
-         std::to_string(held) + " times held up, " + std::to_string(staged) + " by the CPU), " + std::to_string(wrong) + " wrong, " +
-         std::to_string(stuck) + " stuck" + problems;
+         std::to_string(held) + " times held up, " + std::to_string(staged) + " by the CPU), " +
+         std::to_string(wrong) + " wrong, " + std::to_string(stuck) + " stuck" + problems;
 }
 
 GpuStormOutcome run_gpu_storm(const GpuStorm& storm) {
@@ -386,7 +386,8 @@ std::string command_line_of(const GpuStorm& storm) {
          " --seconds " + std::to_string(storm.seconds) + " --gpus " + std::to_string(storm.gpus) +
          " --ranks " + std::to_string(storm.ranks) + " --windows " + (storm.windows ? "1" : "0") +
          " --staged " + (storm.staged ? "1" : "0") +
-         (storm.plant != GpuStorm::Plant::none ? " --plant " + std::to_string(static_cast<int>(storm.plant)) : "");
+         (storm.plant != GpuStorm::Plant::none ? " --plant " + std::to_string(static_cast<int>(storm.plant))
+                                               : "");
 }
 
 bool read_command_line(int argc, char** argv, GpuStorm& storm, std::string& error) {

@@ -45,8 +45,8 @@ struct GpuStormOutcome {
 inline constexpr std::uint64_t kGpuGroupOperations = 40'000;
 GpuStormOutcome run_gpu_storm(const GpuStorm& storm);
 
-// "--seed N --operations N --seconds N --gpus N --ranks N --windows 0|1 --staged 0|1", and "--plant 1|2" where
-// something is.
+// "--seed N --operations N --seconds N --gpus N --ranks N --windows 0|1 --staged 0|1", and "--plant 1|2"
+// where something is.
 std::string command_line_of(const GpuStorm& storm);
 // The same read; false, and `error`, for one that is none, or that cannot be.
 bool read_command_line(int argc, char** argv, GpuStorm& storm, std::string& error);

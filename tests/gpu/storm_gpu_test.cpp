@@ -135,7 +135,8 @@ TEST(StormGpu, TheCommandLineIsReadBack) {
 }  // namespace
 
 int storm_gpu_main(int argc, char** argv) {
-  const bool is_by_hand = argc > 1 && std::strncmp(argv[1], "--gtest", 7) != 0 && std::strncmp(argv[1], "--", 2) == 0;
+  const bool is_by_hand =
+      argc > 1 && std::strncmp(argv[1], "--gtest", 7) != 0 && std::strncmp(argv[1], "--", 2) == 0;
   if (!is_by_hand) return gpu_test_main(argc, argv, std::chrono::seconds(148));
   std::string error;
   if (!read_command_line(argc, argv, by_hand, error)) {
