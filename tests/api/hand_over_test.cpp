@@ -66,7 +66,7 @@ class FakeNccl final : public runtime::Fallback {
     asked_.count = call.count;
     return asked_.answer;
   }
-  Status messages(std::span<const runtime::MessageCall> group, runtime::Stream, Deadline) override {
+  Status messages(std::span<const runtime::MessageCall> group, runtime::Stream, bool, Deadline) override {
     asked_.messages += static_cast<int>(group.size());
     return asked_.answer;
   }
