@@ -120,6 +120,12 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
       "kernel); "
       "sums of float and bfloat16")
       ->type_name("PART");
+  app.add_option(
+      "--fused", options.fused,
+      "GPU: also the all-reduce with RMSNorm in one kernel (rms_norm) and with RMSNorm in a kernel behind "
+      "it (then_rms_norm), nearlight's and the peers', of rows of so many elements; half and bfloat16, "
+      "whole rows (-b, -e)");
+  app.add_option("--spread", options.spread, "with --fused: force the CTAs that share a row, 1, 2, 4 or 8");
   add(app, "--algorithm", options.algorithms, bench::parse_algorithms,
       "force an algorithm: " + bench::algorithm_names() +
           "; on GPUs also several, beside what would be chosen")
@@ -172,6 +178,7 @@ void describe_bench(CLI::App& app, BenchOptions& options) {
       "  nearlight bench all_reduce -g 2 -b 128 -e 64K --jobs 2 --percentiles\n"
       "  nearlight bench all_reduce --workload llama-3.1-70b --percentiles\n"
       "  nearlight bench all_reduce -g 2 -d bfloat16 -b 128 -e 16K -f 128 --paired trace\n"
+      "  nearlight bench all_reduce -g 2 -d bfloat16 -b 16K -e 512K --fused 8192 --against nccl\n"
       "\n"
       "A sample's value is the slowest rank's. The table's time is the mean of the samples, as in "
       "nccl-tests.\n"

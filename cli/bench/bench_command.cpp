@@ -34,6 +34,7 @@ int bench_command(const BenchOptions& options) {
     if (!options.against.empty()) return unfit("--against: its peers need a GPU", look.problem);
     if (options.mode && *options.mode != cli::Mode::eager)
       return unfit("--mode: graph and kernel need a GPU", look.problem);
+    if (options.fused != 0) return unfit("--fused needs a GPU", look.problem);
     if (options.grid || options.threads) return unfit("--grid and --threads need a GPU", look.problem);
     if (forced_of(options).size() > 1)
       return unfit("--algorithm, --protocol: several of them need a GPU", look.problem);

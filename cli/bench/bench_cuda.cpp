@@ -68,6 +68,8 @@ Result<CudaJob> cuda_job(const BenchOptions& options, std::vector<int> devices, 
   job.comm.timeout = std::chrono::milliseconds(options.timeout_ms);
   job.comm = with_forced(job.comm, options);
   job.paired = options.paired;
+  job.fused = options.fused;
+  job.call.spread = options.spread;
   job.forced = forced_of(options);
   job.call.grid = options.grid.value_or(0);
   job.call.threads = options.threads.value_or(0);
@@ -101,6 +103,8 @@ int bench_cuda(const BenchOptions& options, const cli::GpuLook& look) {
     return report_failure(failure(Code::unsupported, "--backend nccl: %s", look.attach_problem));
   }
   const bool processes = peers::needs_processes(options);
+  if (options.fused != 0 && processes)
+    return report_failure(failure(Code::unsupported, "--fused: against nccl and nccl_sym alone"));
   // The best is NCCL's memory where it is there: what a job that uses NCCL already gets. Not beside peers of
   // other makes: they come with an NCCL of their own.
   const bool attach = options.backend == Backend::nccl || (options.backend == Backend::best && !processes &&

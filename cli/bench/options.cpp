@@ -196,6 +196,21 @@ bool any_gpu_peer(const BenchOptions& options) {
                      [](const std::string& peer) { return peer != "openmpi"; });
 }
 
+Status validate_fused(const BenchOptions& options, Collective collective) {
+  const auto bad = [](const char* why) { return failure(Code::invalid_argument, "--fused: %s", why); };
+  if (collective != Collective::all_reduce || options.op != ReduceOp::sum) return bad("for all_reduce, sum");
+  if (options.type != DataType::bf16 && options.type != DataType::f16) return bad("of bfloat16 or half (-d)");
+  if (options.backend == Backend::host || options.mode == cli::Mode::kernel)
+    return bad("on GPUs, in modes graph and eager");
+  if (options.jobs > 1 || options.paired != Paired::none || !options.workload.empty() ||
+      options.algorithms.size() > 1 || options.protocols.size() > 1)
+    return bad("without --jobs, --paired and --workload, and with one --algorithm and --protocol at most");
+  if (options.fused < runtime::kLeastHidden || options.fused > runtime::kMostHidden ||
+      options.fused % runtime::kHiddenStep != 0)
+    return bad("a multiple of 8 from 1024 to 16384");
+  return {};
+}
+
 Status validate_pair(const BenchOptions& options, Collective collective) {
   const char* const what = name_of(options.paired);
   const auto bad = [what](const char* why) {
@@ -292,6 +307,8 @@ Status validate(const BenchOptions& options) {
     }
   }
   if (options.paired != Paired::none) NL_TRY(validate_pair(options, collective));
+  if (options.fused != 0) NL_TRY(validate_fused(options, collective));
+  if (options.spread != 0 && options.fused == 0) return bad("--spread goes with --fused");
   if (options.jobs < 1 || options.jobs > kMaxJobs) return bad("--jobs must be 1 or 2");
   if (options.jobs > 1) {
     if (!options.against.empty())

@@ -50,6 +50,8 @@ struct BenchOptions {
   std::optional<int> ranks;            // instead of -g and -t
   std::optional<cli::Mode> mode;
   std::vector<std::string> against;
+  std::size_t fused = 0;     // elements of a row that is normalised after its sum; 0: none is
+  std::uint32_t spread = 0;  // with it: CTAs that share a row; 0: from the route
   Paired paired = Paired::none;
 
   // Forced: one of each, or several, whose combinations run beside the route's choice.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "cli/bench/fused_contender.hpp"
 #include "cli/bench/limits.hpp"
 #include "cli/bench/nearlight_contender.hpp"
 #include "cli/bench/place_cuda.hpp"
@@ -71,6 +72,10 @@ class Turn {
       for (int which = 0; which < job_.jobs; ++which) {
         if (job_.paired != Paired::none) {
           NL_TRY(make_pair());
+          continue;
+        }
+        if (job_.fused != 0) {
+          NL_TRY(make_fused());
           continue;
         }
         NL_TRY_ASSIGN(auto contender, make_own(own, which));
@@ -145,6 +150,24 @@ class Turn {
     return {};
   }
 
+  int device() const { return job_.devices[static_cast<std::size_t>(rank_.exchange->rank())]; }
+  // The all-reduce alone, with the norm fused into it, and with the norm behind it, on one communicator.
+  Status make_fused() {
+    NL_TRY_ASSIGN(auto made, create_and_note(0, 0));
+    const std::shared_ptr<runtime::Communicator> communicator = std::move(made);
+    runtime::CallOptions call = call_of(0);
+    runtime::CallOptions of_fused;
+    of_fused.spread = std::exchange(call.spread, 0u);
+    contenders_.push_back(make_nearlight_contender(communicator, call));
+    contenders_.push_back(make_fused_contender(communicator, of_fused, job_.fused, device()));
+    return add_then_norm(make_nearlight_contender(communicator, call));
+  }
+  Status add_then_norm(std::unique_ptr<Contender> inner) {
+    NL_TRY_ASSIGN(auto contender, make_then_norm_contender(std::move(inner), job_.fused, device()));
+    contenders_.push_back(std::move(contender));
+    return {};
+  }
+
   Result<std::unique_ptr<Contender>> make_own(std::size_t own, int which) {
     NL_TRY_ASSIGN(auto communicator, create_and_note(own, which));
     const runtime::CallOptions call = call_of(own);
@@ -154,6 +177,7 @@ class Turn {
   Status add_peer(const std::string& peer) {
     if (peer == "nccl" || peer == "nccl_sym") {
       NL_TRY_ASSIGN(auto contender, peers::make_nccl_contender(peers_.nccl, peer == "nccl_sym"));
+      if (job_.fused != 0) return add_then_norm(std::move(contender));
       contenders_.push_back(std::move(contender));
     } else if (peer == "nvshmem") {
       contenders_.push_back(peers::make_nvshmem_contender(peers_.nvshmem));

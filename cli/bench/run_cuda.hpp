@@ -26,6 +26,7 @@ struct CudaJob {
   runtime::Options comm;
   runtime::CallOptions call;
   Paired paired = Paired::none;
+  std::size_t fused = 0;            // BenchOptions::fused
   std::vector<Forced> forced;       // one, or several beside the route's choice
   std::optional<std::uint32_t> sm;  // kernel mode: the SM that works
   int jobs = 1;                     // communicators that do the same at the same time

@@ -168,10 +168,11 @@ class Communicator {
 
   // An AllReduce of rows with what follows it (runtime/fused_call.hpp), bitwise the same on all ranks and
   // from run to run; numerics: docs/concepts/numerics.md. bf16 and f16; buffers at multiples of 16 bytes,
-  // which must not overlap but for `output` in the place of `input` (of the same type) and `residual_out` in
-  // that of `residual`. With no tokens nothing happens. `residual`, `weight`, `bias` and `scale` must hold
-  // the same on all ranks. Always the ranks' own way: nothing is handed over. Streams, graphs and errors: as
-  // all_reduce. Of the options: grid, spread, protocol sentinel, and, on CPUs, the test hooks.
+  // which must not overlap but for `output` in the place of `input` (of the same type), and `residual_out` in
+  // that of `residual` or of `input`. With no tokens nothing happens. `residual`, `weight`, `bias` and
+  // `scale` must hold the same on all ranks. Always the ranks' own way: nothing is handed over. Streams,
+  // graphs and errors: as all_reduce. Of the options: grid, spread, protocol sentinel, and, on CPUs, the test
+  // hooks.
   virtual Status fused(const FusedCall& call, Stream stream, const CallOptions& options = {}) = 0;
   // What it would run, and why; no pointer is looked at.
   virtual Result<route::FusedRoute> explain_fused(const FusedCall& call,

@@ -95,8 +95,8 @@ Status check_fused(const FusedCall& call) {
       const bool same =
           buffers[out].data == buffers[other].data && buffers[out].bytes == buffers[other].bytes;
       const bool output_in_input = out == 1 && other == 0;
-      const bool residual_in_place = out == 2 && other == 3;
-      if (same && (output_in_input || residual_in_place)) continue;
+      const bool sum_in_place = out == 2 && (other == 0 || other == 3);
+      if (same && (output_in_input || sum_in_place)) continue;
       return failure(Code::invalid_argument, "%s (%p) and %s (%p) overlap", buffers[out].name,
                      buffers[out].data, buffers[other].name, buffers[other].data);
     }
@@ -105,7 +105,8 @@ Status check_fused(const FusedCall& call) {
 }
 
 bool can_repeat(const FusedCall& call) {
-  return call.input != call.output && (call.residual == nullptr || call.residual != call.residual_out);
+  return call.input != call.output && call.input != call.residual_out &&
+         (call.residual == nullptr || call.residual != call.residual_out);
 }
 
 route::FusedFacts facts_of(const FusedCall& call) {
