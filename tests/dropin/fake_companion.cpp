@@ -47,6 +47,7 @@ class FakeCompanion final : public Companion {
     return {true, "small floats"};
   }
   Status run(const Operation& operation) override {
+    if (operation.is_message()) return run_together({&operation, 1});
     NL_TRY(status());
     NL_TRY(before_other(operation.stream));
     last_ = operation.stream;
