@@ -147,7 +147,8 @@ Result<std::vector<Measured>> Engine::measure(const std::vector<Case>& cases, co
     const Case what = fitted(given, meeting_.nranks());
     for (std::size_t variant = 0; variant < variants; ++variant) {
       // There is no such thing.
-      if (variant == 1 && what.collective == Collective::all_to_all) {
+      if (variant == 1 &&
+          (what.collective == Collective::all_to_all || what.collective == Collective::send_recv)) {
         ++begun;
         continue;
       }

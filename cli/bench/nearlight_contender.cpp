@@ -46,6 +46,14 @@ class NearlightContender final : public Contender {
 
   Status by_parts(const Operation& operation, runtime::Stream stream) override {
     last_ = operation;
+    if (operation.collective == Collective::send_recv) {
+      // To the next rank, and from the one before.
+      const int rank = communicator_->rank(), nranks = communicator_->nranks();
+      const runtime::MessageCall both[] = {
+          {true, const_cast<void*>(operation.send), operation.count, operation.type, (rank + 1) % nranks},
+          {false, operation.recv, operation.count, operation.type, (rank + nranks - 1) % nranks}};
+      return communicator_->messages(both, stream, options_);
+    }
     return communicator_->collective(call_of(operation), stream, options_);
   }
 
@@ -73,7 +81,7 @@ class NearlightContender final : public Contender {
     if (operation.collective == Collective::all_reduce) {
       return choice(operation.count, operation.type, operation.op.op, mode);
     }
-    NL_TRY_ASSIGN(const route::Route route, communicator_->explain(call_of(operation), options_));
+    NL_TRY_ASSIGN(const route::Route route, explain(operation));
     return Choice{algorithm::name_of(route.algorithm), route::protocol_name(route),
                   static_cast<int>(route.grid), route.reason, forced(route)};
   }
@@ -83,7 +91,7 @@ class NearlightContender final : public Contender {
   int roundings() const override {
     const auto route = last_.collective == Collective::all_reduce
                            ? communicator_->explain_all_reduce(last_.count, last_.type, last_.op.op, options_)
-                           : communicator_->explain(call_of(last_), options_);
+                           : explain(last_);
     const bool rounds = route.ok() && (route->algorithm == route::Algorithm::nccl ||
                                        route->algorithm == route::Algorithm::two_shot_atomic);
     return rounds ? communicator_->nranks() : 1;
@@ -108,6 +116,13 @@ class NearlightContender final : public Contender {
   static runtime::CollectiveCall call_of(const Operation& operation) {
     return {operation.collective, operation.send, operation.recv, operation.count,
             operation.type,       operation.op,   operation.root};
+  }
+  Result<route::Route> explain(const Operation& operation) const {
+    if (operation.collective != Collective::send_recv)
+      return communicator_->explain(call_of(operation), options_);
+    return communicator_->explain_message({true, nullptr, operation.count, operation.type,
+                                           (communicator_->rank() + 1) % communicator_->nranks()},
+                                          options_);
   }
   bool is_gpu() const { return std::string_view(communicator_->backend()) == "cuda"; }
   template <class Call>

@@ -235,6 +235,8 @@ Verdict compare(std::span<const std::byte> result, DataType type, ReduceOp op, s
       const std::size_t at = part.collective == Collective::reduce_scatter ? own + i : i;
       expected = is_integer(type) ? expected_integer(type, op, seed, part.nranks, at)
                                   : encode(type, rounded(type, exact_float(type, op, seed, part.nranks, at)));
+    } else if (part.collective == Collective::send_recv) {
+      expected = input_bits(type, op, seed, (part.rank + part.nranks - 1) % part.nranks, i);
     } else if (part.collective == Collective::broadcast) {
       expected = input_bits(type, op, seed, part.root, i);
     } else {

@@ -56,8 +56,8 @@ class OwnedComm final : public NcclComm {
 
 class NcclContender final : public bench::Contender {
  public:
-  NcclContender(std::shared_ptr<OwnedComm> comm, int nranks, bool symmetric)
-      : comm_(std::move(comm)), nranks_(nranks), symmetric_(symmetric) {}
+  NcclContender(std::shared_ptr<OwnedComm> comm, int rank, int nranks, bool symmetric)
+      : comm_(std::move(comm)), rank_(rank), nranks_(nranks), symmetric_(symmetric) {}
   ~NcclContender() override {
     for (ncclWindow_vidmem* window : windows_) {
       if (comm_->get() != nullptr) static_cast<void>(nccl().window_deregister(comm_->get(), window));
@@ -92,6 +92,15 @@ class NcclContender final : public bench::Contender {
       case Collective::all_to_all:
         return nccl().all_to_all(send, recv, count, type, size_of(operation.type), nranks_, comm_->get(),
                                  stream);
+      case Collective::send_recv: {
+        NL_TRY(nccl().group_start());
+        Status enqueued = nccl().send(send, count, type, (rank_ + 1) % nranks_, comm_->get(), stream);
+        if (enqueued.ok())
+          enqueued = nccl().recv(recv, count, type, (rank_ + nranks_ - 1) % nranks_, comm_->get(), stream);
+        // Ended in any case: else the thread's next call would join it.
+        const Status ended = nccl().group_end();
+        return enqueued.ok() ? ended : enqueued;
+      }
       default:
         return Contender::by_parts(operation, stream);
     }
@@ -108,7 +117,7 @@ class NcclContender final : public bench::Contender {
     return "NCCL " + comm_->version() + ", " +
            (symmetric_ ? "both buffers of ncclMemAlloc in windows registered with NCCL_WIN_COLL_SYMMETRIC"
                        : "both buffers of cudaMalloc, not registered") +
-           " (all_to_all: ncclSend and ncclRecv in a group)";
+           " (all_to_all, send_recv: ncclSend and ncclRecv in a group)";
   }
   // Its kernels may add in the type itself, a rounding a rank.
   int roundings() const override { return nranks_; }
@@ -140,7 +149,7 @@ class NcclContender final : public bench::Contender {
   const Nccl& nccl() const { return comm_->nccl(); }
 
   std::shared_ptr<OwnedComm> comm_;
-  int nranks_;
+  int rank_, nranks_;
   bool symmetric_;
   std::vector<void*> memory_;
   std::vector<ncclWindow_vidmem*> windows_;
@@ -178,9 +187,10 @@ Result<std::unique_ptr<bench::Contender>> make_nccl_contender(std::shared_ptr<Nc
                                                               bool symmetric) {
   auto own = std::dynamic_pointer_cast<OwnedComm>(comm);
   if (own == nullptr) return failure(Code::internal_error, "a communicator of another make");
+  NL_TRY_ASSIGN(const int rank, own->nccl().comm_rank(own->get()));
   NL_TRY_ASSIGN(const int nranks, own->nccl().comm_count(own->get()));
   return std::unique_ptr<bench::Contender>(
-      std::make_unique<NcclContender>(std::move(own), nranks, symmetric));
+      std::make_unique<NcclContender>(std::move(own), rank, nranks, symmetric));
 }
 
 }  // namespace nearlight::peers

@@ -126,6 +126,7 @@ typedef enum {
   nearlightCollectiveAllGatherV = 8,
   nearlightCollectiveReduceScatterV = 9,
   nearlightCollectiveAllToAllV = 10,
+  nearlightCollectiveSendRecv = 11, /* one message */
   nearlightCollectiveMin_ = -1,
   nearlightCollectiveMax_ = 0x7fffffff
 } nearlightCollective_t;
@@ -331,7 +332,8 @@ typedef struct {
 #define NEARLIGHT_ROUTE_INITIALIZER \
   { sizeof(nearlightRoute_t), NULL, NULL, NULL, 0, 0 }
 
-/* What a collective of `count` elements would run, and why; `count` is as in the call, and `op` is looked at
+/* What a collective of `count` elements would run, and why; `count` is as in the call (of
+ * uneven parts that of the largest), and `op` is looked at
  * where there is one. The same on all ranks; not collective; any
  * thread. Errors: nearlightInvalidArgument (no live communicator, collective, type is none, op is none
  * of this communicator and type, count * size of an element overflows, route is NULL or its size is no size).
@@ -364,10 +366,11 @@ typedef struct {
   uint64_t broadcasts;
   uint64_t reduces;
   uint64_t all_to_alls;
+  uint64_t send_recvs; /* sends and receives that were made alone, and groups of them */
 } nearlightCounters_t;
 
 #define NEARLIGHT_COUNTERS_INITIALIZER \
-  { sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, {{NULL, NULL, 0, 0}}, 0, 0, 0, 0, 0 }
+  { sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, {{NULL, NULL, 0, 0}}, 0, 0, 0, 0, 0, 0 }
 
 /* What the communicator has done since it was made. Costs its calls nothing to speak of; never blocks; any
  * thread, also while another one is in a call: then each number is one that was true at some moment of it.
@@ -520,6 +523,35 @@ NEARLIGHT_API nearlightResult_t nearlightAllReduceRmsNorm(const nearlightRmsNorm
 NEARLIGHT_API nearlightResult_t nearlightAllReduceBias(const void* input, const void* bias, void* out,
                                                        size_t tokens, size_t hidden, nearlightDataType_t type,
                                                        nearlightComm_t comm, struct CUstream_st* stream);
+
+/* ---- sends and receives ------------------------------------------------------------------------------- */
+
+/* Sends count elements from `send` to rank `peer`, or receives them from it into `recv`. The i-th send of a
+ * rank to another one is what the other one's i-th receive from it gets, bit by bit; both give the same count
+ * and type, which check mode compares as messages arrive (nearlightInvalidUsage at the receiver from then
+ * on). Nobody else has a part in it. A send is over when `send` may be written again, which may be before the
+ * peer has received; of large messages it waits for the receive. With count 0 nothing is sent, and `recv`
+ * gets nothing: such a pair counts for neither end. Types, addresses, streams, graphs, threads and errors are
+ * as nearlightAllReduce's (also an error: peer is no rank); the streams of the two ends have nothing to do
+ * with each other. A message to oneself needs both of its ends in one group (nearlightInvalidUsage). Not made
+ * again by a configuration's `retries`. */
+NEARLIGHT_API nearlightResult_t nearlightSend(const void* send, size_t count, nearlightDataType_t type,
+                                              int peer, nearlightComm_t comm, struct CUstream_st* stream);
+NEARLIGHT_API nearlightResult_t nearlightRecv(void* recv, size_t count, nearlightDataType_t type, int peer,
+                                              nearlightComm_t comm, struct CUstream_st* stream);
+
+/* The sends and receives that this thread makes between the two go together, those of a communicator as one
+ * operation: all of them are under way at once, so that no order of them waits for another one. They start
+ * with the end, which returns what else each of them would have; those of a communicator are on one stream,
+ * and no receive's buffer may lie across another buffer of the group (but for a message to oneself in place:
+ * send == recv). A call that was refused in between makes the end start nothing and return the same error.
+ * Groups may be nested: the outermost end counts. Other calls are not held back. CPU ranks: one communicator
+ * after another, each until its messages are there. Errors of the end: nearlightInvalidUsage (no group was
+ * started), nearlightInvalidArgument (streams, buffers), and the calls' own. */
+NEARLIGHT_API nearlightResult_t nearlightGroupStart(void);
+NEARLIGHT_API nearlightResult_t nearlightGroupEnd(void);
+/* Ends all groups of this thread without starting anything. Errors: nearlightInvalidUsage (there is none). */
+NEARLIGHT_API nearlightResult_t nearlightGroupDrop(void);
 
 /* ---- barrier ---------------------------------------------------------------------------------------- */
 

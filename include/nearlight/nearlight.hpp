@@ -91,6 +91,7 @@ enum class Collective : int {
   all_gather_v = nearlightCollectiveAllGatherV,
   reduce_scatter_v = nearlightCollectiveReduceScatterV,
   all_to_all_v = nearlightCollectiveAllToAllV,
+  send_recv = nearlightCollectiveSendRecv,
 };
 
 // C's struct, ready to be filled: RmsNorm norm; norm.input = ...
@@ -151,6 +152,7 @@ struct Counters {
   };
   std::vector<PerRoute> routes;
   std::uint64_t all_gathers = 0, reduce_scatters = 0, broadcasts = 0, reduces = 0, all_to_alls = 0;
+  std::uint64_t send_recvs = 0;
 };
 
 // What a collective would run, and why.
@@ -306,7 +308,7 @@ class Communicator {
     Counters out{counters.all_reduces, counters.barriers,        counters.bytes,
                  counters.captured,    counters.failures,        {},
                  counters.all_gathers, counters.reduce_scatters, counters.broadcasts,
-                 counters.reduces,     counters.all_to_alls};
+                 counters.reduces,     counters.all_to_alls,     counters.send_recvs};
     for (std::size_t i = 0; i < NEARLIGHT_MOST_ROUTES && i < counters.routes; ++i) {
       const nearlightRouteCounters_t& route = counters.route[i];
       out.routes.push_back({route.algorithm, route.protocol, route.operations, route.bytes});
@@ -398,6 +400,11 @@ class Communicator {
     detail::check(nearlightReduceScatterV(send, recv, recv_counts, static_cast<nearlightDataType_t>(type),
                                           static_cast<nearlightRedOp_t>(op), comm_, stream));
   }
+  void reduce_scatter_v(const void* send, void* recv, const std::size_t* recv_counts, DataType type,
+                        const Operator& op, Stream stream = nullptr) {
+    detail::check(nearlightReduceScatterV(send, recv, recv_counts, static_cast<nearlightDataType_t>(type),
+                                          op.handle(), comm_, stream));
+  }
   void all_to_all_v(const void* send, const std::size_t* send_counts, const std::size_t* send_places,
                     void* recv, const std::size_t* recv_counts, const std::size_t* recv_places, DataType type,
                     Stream stream = nullptr) {
@@ -414,6 +421,14 @@ class Communicator {
                        DataType type, Stream stream = nullptr) {
     detail::check(nearlightAllReduceBias(input, bias, out, tokens, hidden,
                                          static_cast<nearlightDataType_t>(type), comm_, stream));
+  }
+
+  // To, or from, one other rank; see nearlightSend and nearlightRecv. together() makes several at once.
+  void send(const void* send, std::size_t count, DataType type, int peer, Stream stream = nullptr) {
+    detail::check(nearlightSend(send, count, static_cast<nearlightDataType_t>(type), peer, comm_, stream));
+  }
+  void recv(void* recv, std::size_t count, DataType type, int peer, Stream stream = nullptr) {
+    detail::check(nearlightRecv(recv, count, static_cast<nearlightDataType_t>(type), peer, comm_, stream));
   }
 
   // No rank goes through before all have come; see nearlightBarrier.
@@ -468,6 +483,20 @@ class Communicator {
 };
 
 }  // namespace v0
+// The sends and receives that `calls()` makes, all at once; see nearlightGroupStart. Where it throws, none of
+// them starts.
+template <class Calls>
+void together(Calls&& calls) {
+  detail::check(nearlightGroupStart());
+  try {
+    std::forward<Calls>(calls)();
+  } catch (...) {
+    static_cast<void>(nearlightGroupDrop());
+    throw;
+  }
+  detail::check(nearlightGroupEnd());
+}
+
 }  // namespace nearlight
 
 #endif  // NEARLIGHT_NEARLIGHT_HPP

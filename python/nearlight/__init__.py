@@ -6,11 +6,11 @@ puts them in the place of torch.distributed's; `nearlight.vllm` is a plug-in for
 """
 
 from ._version import __version__
-from .communicator import Communicator, Config, Counters, Info, Route, RouteCount, Status
+from .communicator import Communicator, Config, Counters, Info, Route, RouteCount, Status, together
 from .errors import (Aborted, CudaError, InternalError, InvalidArgument, InvalidUsage, NearlightError, RemoteError,
                      SystemCallError, Timeout, Unsupported)
 from .types import Collective, DataType, ReduceOp
 
 __all__ = ["Aborted", "Collective", "Communicator", "Config", "Counters", "CudaError", "DataType", "Info", "InternalError",
            "InvalidArgument", "InvalidUsage", "NearlightError", "ReduceOp", "RemoteError", "Route", "RouteCount", "Status",
-           "SystemCallError", "Timeout", "Unsupported", "__version__"]
+           "SystemCallError", "Timeout", "Unsupported", "__version__", "together"]

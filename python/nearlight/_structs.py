@@ -48,7 +48,8 @@ class Counters(Sized):
     _fields_ = [("size", c_size_t), ("all_reduces", c_uint64), ("barriers", c_uint64), ("bytes", c_uint64),
                 ("captured", c_uint64), ("failures", c_uint64), ("routes", c_uint64),
                 ("route", RouteCounters * MOST_ROUTES), ("all_gathers", c_uint64), ("reduce_scatters", c_uint64),
-                ("broadcasts", c_uint64), ("reduces", c_uint64), ("all_to_alls", c_uint64)]
+                ("broadcasts", c_uint64), ("reduces", c_uint64), ("all_to_alls", c_uint64),
+                ("send_recvs", c_uint64)]
 
 
 class RmsNorm(Sized):

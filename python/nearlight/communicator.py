@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from . import _structs as structs
@@ -100,6 +101,7 @@ class Counters(NamedTuple):
     broadcasts: int
     reduces: int
     all_to_alls: int
+    send_recvs: int
 
 
 def _text(value: bytes | None) -> str:
@@ -263,7 +265,7 @@ class Communicator:
         routes = tuple(RouteCount(_text(one.algorithm), _text(one.protocol), one.operations, one.bytes)
                        for one in c.route[:min(c.routes, structs.MOST_ROUTES)])
         return Counters(c.all_reduces, c.barriers, c.bytes, c.captured, c.failures, routes, c.all_gathers,
-                        c.reduce_scatters, c.broadcasts, c.reduces, c.all_to_alls)
+                        c.reduce_scatters, c.broadcasts, c.reduces, c.all_to_alls, c.send_recvs)
 
     # ---- operators
 
@@ -332,9 +334,61 @@ class Communicator:
         _not_negative("count", count)
         check(lib().nearlightAllToAll(send, recv, count, dtype, self.handle, stream or None))
 
+    def all_gather_v_raw(self, send: int, recv: int, recv_counts: Sequence[int], recv_places: Sequence[int] | None, dtype: int,
+                         stream: int = 0) -> None:
+        """As all_gather_raw with parts of different sizes: counts and places (None: one behind the other) of an entry a rank,
+        in elements, as nearlightAllGatherV's; so the next."""
+        check(lib().nearlightAllGatherV(send, recv, self._sizes("recv_counts", recv_counts),
+                                        self._sizes("recv_places", recv_places), dtype, self.handle, stream or None))
+
+    def reduce_scatter_v_raw(self, send: int, recv: int, recv_counts: Sequence[int], dtype: int, op: int = ReduceOp.sum,
+                             stream: int = 0) -> None:
+        """As reduce_scatter_raw with parts of different sizes."""
+        check(lib().nearlightReduceScatterV(send, recv, self._sizes("recv_counts", recv_counts), dtype, op, self.handle,
+                                            stream or None))
+
+    def all_to_all_v_raw(self, send: int, send_counts: Sequence[int], send_places: Sequence[int], recv: int,
+                         recv_counts: Sequence[int], recv_places: Sequence[int], dtype: int, stream: int = 0) -> None:
+        """As all_to_all_raw with parts of different sizes, whose places have to be given."""
+        check(lib().nearlightAllToAllV(send, self._sizes("send_counts", send_counts), self._sizes("send_places", send_places),
+                                       recv, self._sizes("recv_counts", recv_counts),
+                                       self._sizes("recv_places", recv_places), dtype, self.handle, stream or None))
+
+    def _sizes(self, name: str, sizes: Sequence[int] | None) -> Any:
+        if sizes is None:
+            return None
+        if len(sizes) != self.nranks:
+            raise InvalidArgument(f"{name} has {len(sizes)} entries, and there are {self.nranks} ranks")
+        for size in sizes:
+            _not_negative(name, size)
+        return (ctypes.c_size_t * len(sizes))(*sizes)
+
+    def send_raw(self, send: int, count: int, dtype: int, peer: int, stream: int = 0) -> None:
+        """Sends `count` elements from an address to rank `peer`, which receives them. See nearlightSend."""
+        _not_negative("count", count)
+        check(lib().nearlightSend(send, count, dtype, peer, self.handle, stream or None))
+
+    def recv_raw(self, recv: int, count: int, dtype: int, peer: int, stream: int = 0) -> None:
+        """Receives what rank `peer` sends, to an address."""
+        _not_negative("count", count)
+        check(lib().nearlightRecv(recv, count, dtype, peer, self.handle, stream or None))
+
     def barrier(self, *, stream: int = 0) -> None:
         """No rank goes through before all ranks have come to theirs. GPU ranks: on `stream`; the host does not wait."""
         check(lib().nearlightBarrier(self.handle, stream or None))
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """The sends and receives that this thread makes inside go together and start with the end, all at once; none of them
+    where an exception leaves it. See nearlightGroupStart."""
+    check(lib().nearlightGroupStart())
+    try:
+        yield
+    except BaseException:
+        lib().nearlightGroupDrop()
+        raise
+    check(lib().nearlightGroupEnd())
 
 
 def _not_negative(name: str, value: int) -> None:

@@ -55,3 +55,4 @@ class Collective(enum.IntEnum):
     all_gather_v = 8
     reduce_scatter_v = 9
     all_to_all_v = 10
+    send_recv = 11

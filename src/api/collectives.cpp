@@ -192,10 +192,13 @@ nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t c
     if (is_reduction(known)) {
       NL_TRY_ASSIGN(reduction, find_reduction(comm, op, known_type));
     }
-    NL_TRY_ASSIGN(const route::Route chosen,
-                  known == Collective::all_reduce
-                      ? Result<route::Route>(visit->explain_all_reduce(count, known_type, reduction.op))
-                      : visit->explain({known, nullptr, nullptr, count, known_type, reduction}));
+    const auto explain = [&]() -> Result<route::Route> {
+      if (known == Collective::all_reduce) return visit->explain_all_reduce(count, known_type, reduction.op);
+      if (known == Collective::send_recv)
+        return visit->explain_message({true, nullptr, count, known_type, 0});
+      return visit->explain({known, nullptr, nullptr, count, known_type, reduction});
+    };
+    NL_TRY_ASSIGN(const route::Route chosen, explain());
     nearlightRoute_t filled = NEARLIGHT_ROUTE_INITIALIZER;
     filled.algorithm = algorithm::name_of(chosen.algorithm);
     filled.protocol = route::protocol_name(chosen);

@@ -55,6 +55,7 @@ nearlightCounters_t counters_of(const runtime::Communicator& communicator) {
   filled.broadcasts = counters.of(Collective::broadcast);
   filled.reduces = counters.of(Collective::reduce);
   filled.all_to_alls = counters.of(Collective::all_to_all) + counters.of(Collective::all_to_all_v);
+  filled.send_recvs = counters.of(Collective::send_recv);
   filled.bytes = counters.bytes;
   filled.captured = counters.captured;
   filled.failures = counters.failures;

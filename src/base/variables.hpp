@@ -73,7 +73,8 @@ inline constexpr Text kDropInStats{
     "it and prints them."};
 inline constexpr Text kDropInTakes{
     "NEARLIGHT_DROPIN_TAKES",
-    "all, or names by commas: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all",
+    "all, or names by commas: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, "
+    "send_recv",
     "all_reduce",
     "Which of NCCL's functions the drop-in takes; the others than all_reduce have not run on a GPU yet. The "
     "same on all "

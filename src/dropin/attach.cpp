@@ -58,6 +58,16 @@ class Attachment final : public Companion {
     return chain_.after(stream);
   }
 
+  Status run_together(std::span<const Operation> messages) override {
+    const runtime::DeviceGuard guard(device_);
+    NL_TRY(guard.status());
+    auto* const stream = static_cast<cudaStream_t>(messages.front().stream);
+    NL_TRY(chain_.before(stream));
+    NL_TRY(dropin::run_together(*communicator_, messages));
+    tails::mark(messages.front().stream, device_);
+    return chain_.after(stream);
+  }
+
   Status before_other(void* stream) override {
     const runtime::DeviceGuard guard(device_);
     NL_TRY(guard.status());

@@ -22,6 +22,8 @@ class Companion {
   // Enqueues an operation that decide() takes; may be captured. Ordered behind all that was enqueued before
   // on any stream, as NCCL's operations of one communicator are. One thread at a time.
   virtual Status run(const Operation& operation) = 0;
+  // The same of messages that are under way at once, on the stream of the first.
+  virtual Status run_together(std::span<const Operation> messages) = 0;
   // Around an operation of the communicator that NCCL enqueues on this stream: it is ordered with those of
   // run(). One thread at a time.
   virtual Status before_other(void* stream) = 0;

@@ -104,9 +104,19 @@ std::vector<Entry*> entries_to_order(const Kept& group, std::vector<Entry*> entr
 
 // What was taken goes first, in the order of the calls: NCCL, too, has collectives before sends and receives.
 // So a rank that waits in a receive has its part of the collective out.
-Status start_taken(const Kept& group, const std::vector<Entry*>& ordered) {
+Status start_taken(const Kept& group, const std::vector<Entry*>& entries,
+                   const std::vector<Entry*>& ordered) {
   for (Entry* const entry : ordered) NL_TRY(order_before(group, *entry));
-  for (const Taken& taken : group.taken) NL_TRY(run(*taken.entry, taken.operation));
+  for (const Taken& taken : group.taken) {
+    if (!taken.operation.is_message()) NL_TRY(run(*taken.entry, taken.operation));
+  }
+  for (Entry* const entry : entries) {
+    std::vector<Operation> messages;
+    for (const Taken& taken : group.taken) {
+      if (taken.entry == entry && taken.operation.is_message()) messages.push_back(taken.operation);
+    }
+    if (!messages.empty()) NL_TRY(run_together(*entry, messages));
+  }
   for (const Operation& operation : group.by_nccl) NL_TRY(before_nccl(operation.comm, operation.stream));
   return {};
 }
@@ -122,7 +132,7 @@ ncclResult_t end_group(const RealNccl& nccl) {
   const Kept group = std::exchange(kept(), {});
   const auto entries = entries_of(group);
   const auto ordered = entries_to_order(group, entries);
-  Status started = start_taken(group, ordered);
+  Status started = start_taken(group, entries, ordered);
   const ncclResult_t result = nccl.ncclGroupEnd();
   if (!started.ok() || (result != ncclSuccess && result != ncclInProgress)) {
     give_up(entries);

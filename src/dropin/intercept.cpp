@@ -75,14 +75,27 @@ ncclResult_t passed_on(Entry& beside, const Operation& operation, ncclResult_t r
   return ordered.ok() ? result : failed(ordered);
 }
 
-Status run(Entry& entry, const Operation& operation) {
+namespace {
+
+template <class Work>
+Status with_companion(Entry& entry, const Work& work) {
   const std::lock_guard lock(entry.busy);
   if (entry.companion == nullptr) return failure(Code::invalid_usage, "comm: it has been ended meanwhile");
   try {
-    return entry.companion->run(operation);
+    return work(*entry.companion);
   } catch (const std::exception& error) {
     return failure(Code::system_error, "%s", error.what());
   }
+}
+
+}  // namespace
+
+Status run(Entry& entry, const Operation& operation) {
+  return with_companion(entry, [&](Companion& companion) { return companion.run(operation); });
+}
+
+Status run_together(Entry& entry, std::span<const Operation> messages) {
+  return with_companion(entry, [&](Companion& companion) { return companion.run_together(messages); });
 }
 
 }  // namespace nearlight::dropin

@@ -1,6 +1,8 @@
 // A collective call: taken, or passed on.
 #pragma once
 
+#include <span>
+
 #include "dropin/last_error.hpp"
 #include "dropin/nccl_header.hpp"
 #include "dropin/operation.hpp"
@@ -35,5 +37,7 @@ ncclResult_t intercept(const char* name, Function RealNccl::*function, const Ope
 
 // Enqueues what was taken.
 Status run(Entry& entry, const Operation& operation);
+// The same of messages that go together.
+Status run_together(Entry& entry, std::span<const Operation> messages);
 
 }  // namespace nearlight::dropin

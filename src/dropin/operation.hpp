@@ -41,6 +41,8 @@ struct Operation {
   void* stream = nullptr;  // cudaStream_t
 
   std::size_t bytes() const { return count * size_of(static_cast<DataType>(type)); }
+  // To, or from, one other rank, and not a collective.
+  bool is_message() const { return function == Function::send || function == Function::recv; }
 };
 
 // Whether nearlight takes a call, and why it does or does not. Nothing else decides, and the statistics print

@@ -1,5 +1,7 @@
 #include "dropin/takes.hpp"
 
+#include <vector>
+
 #include "runtime/collective_call.hpp"
 
 namespace nearlight::dropin {
@@ -21,6 +23,8 @@ constexpr Row kRows[] = {
     {Function::broadcast, Collective::broadcast},
     {Function::reduce, Collective::reduce},
     {Function::all_to_all, Collective::all_to_all},
+    {Function::send, Collective::send_recv},
+    {Function::recv, Collective::send_recv},
 };
 
 const Row* row_of(Function function) {
@@ -40,12 +44,19 @@ runtime::CollectiveCall call_of(const Row& row, const Operation& operation) {
   return call;
 }
 
+runtime::MessageCall message_of(const Operation& operation) {
+  const bool sends = operation.function == Function::send;
+  return {sends, sends ? const_cast<void*>(operation.send) : operation.recv, operation.count,
+          static_cast<DataType>(operation.type), operation.root};
+}
+
 Result<route::Route> route_of(const runtime::Communicator& communicator, const Row& row,
                               const Operation& operation) {
   if (row.collective == Collective::all_reduce) {
     return communicator.explain_all_reduce(operation.count, static_cast<DataType>(operation.type),
                                            static_cast<ReduceOp>(operation.op));
   }
+  if (operation.is_message()) return communicator.explain_message(message_of(operation));
   return communicator.explain(call_of(row, operation));
 }
 
@@ -61,20 +72,23 @@ Result<Takes> parse_takes(std::string_view text) {
   if (text == "all") return all_takes();
   Takes takes = 0;
   std::string known;
-  for (const Row& row : kRows) known += std::string(known.empty() ? "" : ", ") + name_of(row.collective);
+  for (const Row& row : kRows) {
+    if (row.function == Function::recv) continue;  // send_recv's second
+    known += std::string(known.empty() ? "" : ", ") + name_of(row.collective);
+  }
   while (!text.empty()) {
     const std::string_view word = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
-    const Row* found = nullptr;
+    Takes found = 0;
     for (const Row& row : kRows) {
-      if (word == name_of(row.collective)) found = &row;
+      if (word == name_of(row.collective)) found |= bit_of(row.function);
     }
-    if (found == nullptr) {
+    if (found == 0) {
       return failure(Code::invalid_argument,
                      "NEARLIGHT_DROPIN_TAKES: there is no \"%.*s\"; it takes all, or of %s",
                      static_cast<int>(word.size()), word.data(), known.c_str());
     }
-    takes |= bit_of(found->function);
+    takes |= found;
   }
   return takes;
 }
@@ -100,7 +114,15 @@ Status run(runtime::Communicator& communicator, const Operation& operation) {
                                    static_cast<DataType>(operation.type), static_cast<ReduceOp>(operation.op),
                                    operation.stream);
   }
+  if (operation.is_message()) return run_together(communicator, {&operation, 1});
   return communicator.collective(call_of(*row, operation), operation.stream);
+}
+
+Status run_together(runtime::Communicator& communicator, std::span<const Operation> messages) {
+  std::vector<runtime::MessageCall> calls;
+  calls.reserve(messages.size());
+  for (const Operation& message : messages) calls.push_back(message_of(message));
+  return communicator.messages(calls, messages.front().stream);
 }
 
 }  // namespace nearlight::dropin

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,5 +25,7 @@ Takes all_takes();
 Verdict decide(const runtime::Communicator& communicator, Takes takes, const Operation& operation);
 // An operation that was decided to be taken.
 Status run(runtime::Communicator& communicator, const Operation& operation);
+// Messages that were, at once, on the stream of the first.
+Status run_together(runtime::Communicator& communicator, std::span<const Operation> messages);
 
 }  // namespace nearlight::dropin

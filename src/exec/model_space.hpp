@@ -231,6 +231,7 @@ struct ModelSpaceWith {
   static void store_vec(void* data, const Vec& vec) { HostSpace::store_vec(data, vec); }
   static std::uint32_t load_element(const std::uint32_t* element) { return *element; }
   static std::uint16_t load_element(const std::uint16_t* element) { return *element; }
+  static std::uint8_t load_element(const std::uint8_t* element) { return *element; }
   static std::uint32_t to_bf16_pair(float low, float high) { return HostSpace::to_bf16_pair(low, high); }
   static float max_float(float a, float b) { return HostSpace::max_float(a, b); }
 };

@@ -301,6 +301,17 @@ Status Nccl::all_to_all(const void* send, void* recv, std::size_t count, int typ
   return enqueued.ok() ? ended : enqueued;
 }
 
+Status Nccl::send(const void* send, std::size_t count, int type, int peer, ncclComm* comm,
+                  void* stream) const {
+  return NL_CALL(send, ncclSend, comm, send, count, static_cast<ncclDataType_t>(type), peer, comm,
+                 static_cast<cudaStream_t>(stream));
+}
+
+Status Nccl::recv(void* recv, std::size_t count, int type, int peer, ncclComm* comm, void* stream) const {
+  return NL_CALL(recv, ncclRecv, comm, recv, count, static_cast<ncclDataType_t>(type), peer, comm,
+                 static_cast<cudaStream_t>(stream));
+}
+
 Status Nccl::group_start() const {
   if (table_->group_start == nullptr) return missing("ncclGroupStart");
   return outcome(table_->group_start(), "ncclGroupStart");

@@ -75,6 +75,8 @@ class Nccl {
   // of `element` bytes.
   Status all_to_all(const void* send, void* recv, std::size_t count, int type, std::size_t element,
                     int nranks, ncclComm* comm, void* stream) const;
+  Status send(const void* send, std::size_t count, int type, int peer, ncclComm* comm, void* stream) const;
+  Status recv(void* recv, std::size_t count, int type, int peer, ncclComm* comm, void* stream) const;
   Status broadcast(const void* send, void* recv, std::size_t count, int type, int root, ncclComm* comm,
                    void* stream) const;
   Status group_start() const;

@@ -128,6 +128,52 @@ Route parts(const Facts& facts, bool reduces) {
   return route;
 }
 
+namespace {
+
+// Lanes that a message takes: what keeps a CTA busy for a turn or two.
+std::uint32_t lanes_for(const Facts& facts, Protocol protocol) {
+  if (!facts.gpu) return 1;
+  constexpr std::size_t kBytesByLines = 2048, kBytesByCells = 16384;
+  const std::size_t each = protocol == Protocol::ll ? kBytesByLines : kBytesByCells;
+  const std::size_t width = facts.max_ctas == 0 ? facts.regions : std::min(facts.regions, facts.max_ctas);
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>((bytes_of(facts) + each - 1) / each, 1, width));
+}
+
+}  // namespace
+
+Result<Route> message(const Facts& facts, std::optional<Protocol> protocol) {
+  if (facts.nranks == 1) return all_reduce(facts);
+  if (protocol && *protocol != Protocol::ll && *protocol != Protocol::simple) {
+    return failure(Code::invalid_argument, "protocol: %s carries no messages, ll and simple do",
+                   name_of(*protocol));
+  }
+  const char* why = nullptr;
+  if (facts.forced.algorithm == Algorithm::staged || (facts.forced.fallback && facts.nccl.version == 0)) {
+    why = "stays with nearlight's own kernels: the CPU makes all_reduce and barrier alone";
+  } else if (facts.forced.fallback || facts.forced.algorithm == Algorithm::nccl) {
+    why = kept(facts, false, facts.forced.fallback);
+    if (why == nullptr)
+      return by_nccl("NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this algorithm");
+  }
+  Route route;
+  const bool is_forced = facts.forced.protocol && (*facts.forced.protocol == Protocol::ll ||
+                                                   *facts.forced.protocol == Protocol::simple);
+  if (protocol) {
+    route.protocol = *protocol;
+    route.reason = "the caller asked for this protocol";
+  } else if (is_forced) {
+    route.protocol = *facts.forced.protocol;
+    route.reason = "NEARLIGHT_FORCE_PATH or nearlightCommSetPath asks for this protocol";
+  } else {
+    route.protocol = bytes_of(facts) <= table_of(facts).ll_limit_bytes ? Protocol::ll : Protocol::simple;
+    route.reason = reason_of(facts, route.protocol);
+  }
+  if (why != nullptr) route.reason = why;
+  route.grid = lanes_for(facts, route.protocol);
+  if (facts.gpu) route.threads = route.run_threads = algorithm::kMaxThreads;
+  return route;
+}
+
 const char* uneven_stay(const Facts& facts) {
   const bool elsewhere = facts.forced.fallback || facts.forced.algorithm == Algorithm::nccl ||
                          facts.forced.algorithm == Algorithm::staged;

@@ -2,6 +2,8 @@
 // plain chunks, or the attached NCCL.
 #pragma once
 
+#include <optional>
+
 #include "base/status.hpp"
 #include "route/route.hpp"
 
@@ -17,6 +19,10 @@ Result<Route> forced_parts(const Facts& facts, bool reduces, Protocol protocol);
 Route parts_of_unknown_size(const Facts& facts);
 // Why a call whose parts differ in size stays here where others are sent elsewhere; null: they are not.
 const char* uneven_stay(const Facts& facts);
+// One message of `facts.count` elements from one rank to another, `facts.regions` being the lanes that there
+// are: `grid` of them share it. By `protocol` where there is one. Never handed over for its size: a rank's
+// others of the same group would wait behind it. Code::invalid_argument, naming protocol: not for messages.
+Result<Route> message(const Facts& facts, std::optional<Protocol> protocol);
 // NCCL, asked for by the caller. Errors as forced_nccl().
 Result<Route> forced_parts_by_nccl(const Facts& facts, bool reduces);
 

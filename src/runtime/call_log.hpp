@@ -58,8 +58,12 @@ class CallLog {
 
   // A call begins; nothing is known of its arguments yet but these.
   void begin(Collective collective, std::size_t count, DataType type, ReduceOp op) {
+    begin(collective, count, type, op, count * size_of(type));
+  }
+  // `bytes`: of its input.
+  void begin(Collective collective, std::size_t count, DataType type, ReduceOp op, std::size_t bytes) {
     ++number_;
-    bytes_ = count * size_of(type);
+    bytes_ = bytes;
     now_ = {number_, collective, count, type, op, {}, {}, false, CallState::running};
     write();
     show(true);

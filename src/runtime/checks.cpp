@@ -10,6 +10,7 @@
 
 #include <nearlight/detail/protocol/channel_memory.hpp>
 #include <nearlight/detail/protocol/region.hpp>
+#include "algorithm/pipe.hpp"
 #include "base/variables.hpp"
 
 namespace nearlight::runtime {
@@ -288,8 +289,21 @@ Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
                            collective, record.region, record.rank,
                            protocol::in_words(static_cast<protocol::Misuse>(record.reserved)), record.peer,
                            record.epoch, record.slot);
+  } else if (record.kind == static_cast<std::uint32_t>(algorithm::kMismatch)) {
+    fault.status = failure(
+        Code::invalid_usage,
+        "%s on rank %d: rank %d sends %u bytes of %s, which are received as %u bytes of %s", collective,
+        record.rank, record.peer, record.seen, name_of(static_cast<DataType>(record.slot & 0xffffu)),
+        record.expected, name_of(static_cast<DataType>(record.slot >> 16)));
   } else if (!timed_out && !aborted_by.ok()) {
     fault.status = aborted_by;
+  } else if (timed_out && record.collective == static_cast<std::uint32_t>(Collective::send_recv) &&
+             record.reserved == algorithm::kNotTaken) {
+    fault.status =
+        failure(Code::timeout,
+                "%s on rank %d: rank %d has not received within %.0f ms what it was sent before "
+                "(turn %u, lane %u: turn %u is the last that it has)",
+                collective, record.rank, record.peer, ms, record.epoch, record.region, record.seen);
   } else if (timed_out) {
     // What there is instead: of an epoch before, or never written, or (the sentinel) without a number.
     const std::string instead =

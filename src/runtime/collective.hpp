@@ -17,14 +17,16 @@ enum class Collective : std::uint32_t {
   all_gather_v = 8,
   reduce_scatter_v = 9,
   all_to_all_v = 10,
+  send_recv = 11,
   // Fused: an AllReduce of rows with what follows it.
   all_reduce_rms_norm = 16,
   all_reduce_bias = 17,
 };
 inline constexpr Collective kCollectives[] = {
-    Collective::all_reduce,       Collective::barrier,     Collective::all_gather, Collective::reduce_scatter,
-    Collective::broadcast,        Collective::reduce,      Collective::all_to_all, Collective::all_gather_v,
-    Collective::reduce_scatter_v, Collective::all_to_all_v};
+    Collective::all_reduce,     Collective::barrier,      Collective::all_gather,
+    Collective::reduce_scatter, Collective::broadcast,    Collective::reduce,
+    Collective::all_to_all,     Collective::all_gather_v, Collective::reduce_scatter_v,
+    Collective::all_to_all_v,   Collective::send_recv};
 inline constexpr Collective kFusedCollectives[] = {Collective::all_reduce_rms_norm,
                                                    Collective::all_reduce_bias};
 // One more than the largest number.
@@ -56,6 +58,8 @@ constexpr const char* name_of(Collective collective) {
       return "reduce_scatter_v";
     case Collective::all_to_all_v:
       return "all_to_all_v";
+    case Collective::send_recv:
+      return "send_recv";
     case Collective::all_reduce_rms_norm:
       return "all_reduce_rms_norm";
     case Collective::all_reduce_bias:
@@ -83,7 +87,8 @@ constexpr bool is_fused(Collective collective) {
 }
 // Whether parts go from each rank to each other one (algorithm/parts.hpp).
 constexpr bool goes_by_parts(Collective collective) {
-  return collective != Collective::all_reduce && collective != Collective::barrier && !is_fused(collective);
+  return collective != Collective::all_reduce && collective != Collective::barrier &&
+         collective != Collective::send_recv && !is_fused(collective);
 }
 
 }  // namespace nearlight

@@ -58,6 +58,7 @@ Sides sides_of(const CollectiveCall& call, int rank, int nranks) {
               extent_of(call.counts, call.places, nranks), 0, 0, false};
     case Collective::all_reduce:
     case Collective::barrier:
+    case Collective::send_recv:
     case Collective::all_reduce_rms_norm:
     case Collective::all_reduce_bias:
       // None of those that go by parts.
@@ -229,6 +230,7 @@ algorithm::Parts parts_of(const CollectiveCall& call, int rank, int nranks) {
         break;
       case Collective::all_reduce:
       case Collective::barrier:
+      case Collective::send_recv:
       case Collective::all_reduce_rms_norm:
       case Collective::all_reduce_bias:
         break;

@@ -43,6 +43,11 @@ struct CallBytes {
 };
 CallBytes bytes_of(const CollectiveCall& call, int rank, int nranks);
 
+// What counters count: with even parts `count` elements, else what this rank gives.
+inline std::size_t input_bytes(const CollectiveCall& call, int rank, int nranks) {
+  return is_uneven(call.collective) ? bytes_of(call, rank, nranks).send : call.count * size_of(call.type);
+}
+
 // Code::invalid_argument names the argument. Also with count 0, but then no pointer is looked at.
 Status check_call(const CollectiveCall& call, int rank, int nranks);
 

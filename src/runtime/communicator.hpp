@@ -19,6 +19,7 @@
 #include "runtime/collective_call.hpp"
 #include "runtime/fused_call.hpp"
 #include "runtime/instead.hpp"
+#include "runtime/messages.hpp"
 
 namespace nearlight::runtime {
 
@@ -151,6 +152,19 @@ class Communicator {
   // What it would run, and why; where collective() would refuse the options, the same failure. No pointer is
   // looked at.
   virtual Result<route::Route> explain(const CollectiveCall& call, const CallOptions& options = {}) const = 0;
+
+  // Sends and receives of this rank that go together: all of them are under way at once, so that no order of
+  // them waits for another one. A message goes from one rank to one other; nobody else has a part in it. A
+  // send is over when its buffer may be written again, which may be before the peer has received. A message
+  // to oneself needs both of its ends in one group. Counts, alignments, streams and errors: as all_reduce; in
+  // check mode the receiver compares what comes with what it expects: Code::invalid_usage, from then on. No
+  // call is made again (Options::retries). Of the options: protocol (ll, simple), algorithm nccl, grid (lanes
+  // of each message) and, on CPUs, the test hooks.
+  virtual Status messages(std::span<const MessageCall> group, Stream stream,
+                          const CallOptions& options = {}) = 0;
+  // What one of them would run; no pointer is looked at.
+  virtual Result<route::Route> explain_message(const MessageCall& message,
+                                               const CallOptions& options = {}) const = 0;
 
   // An AllReduce of rows with what follows it (runtime/fused_call.hpp), bitwise the same on all ranks and
   // from run to run; numerics: docs/concepts/numerics.md. bf16 and f16; buffers at multiples of 16 bytes,

@@ -35,7 +35,7 @@ Result<route::Route> CudaCommunicator::explain(const CollectiveCall& call, const
 Status CudaCommunicator::collective(const CollectiveCall& given, Stream stream, const CallOptions& options) {
   const CollectiveCall call = is_uneven(given.collective) ? complete(given, nranks()) : given;
   const NvtxRange range(name_of(call.collective), call.count * size_of(call.type));
-  calls_.begin(call.collective, call.count, call.type, call.op.op);
+  calls_.begin(call.collective, call.count, call.type, call.op.op, input_bytes(call, rank(), nranks()));
   bool capturing = false;
   Status outcome = enqueue_collective(call, stream, options, capturing);
   return calls_.end(std::move(outcome), capturing);

@@ -52,6 +52,8 @@ class CudaCommunicator final : public Communicator {
                     Stream stream, const CallOptions& options) override;
   Status collective(const CollectiveCall& call, Stream stream, const CallOptions& options) override;
   Result<route::Route> explain(const CollectiveCall& call, const CallOptions& options) const override;
+  Status messages(std::span<const MessageCall> group, Stream stream, const CallOptions& options) override;
+  Result<route::Route> explain_message(const MessageCall& message, const CallOptions& options) const override;
   Status fused(const FusedCall& call, Stream stream, const CallOptions& options) override;
   Result<route::FusedRoute> explain_fused(const FusedCall& call, const CallOptions& options) const override;
   Status barrier(Stream stream) override;
@@ -91,6 +93,11 @@ class CudaCommunicator final : public Communicator {
   Status enqueue_barrier(Stream stream, bool& capturing);
   Status enqueue_collective(const CollectiveCall& call, Stream stream, const CallOptions& options,
                             bool& capturing);
+  Status enqueue_messages(std::span<const MessageCall> group, Stream stream, const CallOptions& options,
+                          bool& capturing);
+  route::Facts message_facts(std::size_t count, DataType type) const;
+  // This rank's memory and ends of pipes as before their first turn, which comes after `turn`.
+  Status rest_pipes(std::uint32_t turn);
   Status enqueue_fused(const FusedCall& call, Stream stream, const CallOptions& options, bool& capturing);
   // Of one rank alone: its input is its output.
   Status enqueue_alone(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
@@ -105,6 +112,7 @@ class CudaCommunicator final : public Communicator {
   Status hand_over(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                    cudaStream_t stream, bool capturing);
   Status hand_over(const CollectiveCall& call, cudaStream_t stream, bool capturing);
+  Status hand_over(std::span<const MessageCall> group, cudaStream_t stream, bool capturing);
   // In front of NCCL's call, and with what it said.
   Status before_nccl(cudaStream_t stream) const;
   Status handed_over(Status outcome, cudaStream_t stream, bool capturing);
@@ -161,6 +169,8 @@ class CudaCommunicator final : public Communicator {
   std::uint32_t regions_ = 0, max_ctas_ = 0;
   protocol::RegionLayout layout_;
   std::size_t heap_offset_ = 0;
+  std::uint32_t lanes_ = 0;   // of pipes, behind the regions
+  std::size_t pipes_at_ = 0;  // in the heap
   std::chrono::nanoseconds timeout_{};
   // What creation was asked for, to do it again with fewer ranks.
   struct Wish {

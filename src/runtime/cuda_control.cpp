@@ -75,6 +75,7 @@ CudaControl::~CudaControl() {
   if (states_ != nullptr) (void)cudaFree(states_);
   if (claim_ != nullptr) (void)cudaFree(claim_);
   if (trace_ != nullptr) (void)cudaFree(trace_);
+  if (pipe_ends_ != nullptr) (void)cudaFree(pipe_ends_);
   if (host_ != nullptr) (void)cudaFreeHost(host_);
   if (staging_ != nullptr) (void)cudaFreeHost(staging_);
   if (buffer_ != nullptr) (void)cudaFree(buffer_);
@@ -87,6 +88,19 @@ void CudaControl::name_in(algorithm::cuda::AllReduceArgs& args) const {
   args.valid = valid_word();
   args.record = record();
   args.trace = trace();
+}
+
+Status CudaControl::add_pipes(std::uint32_t ends) {
+  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&pipe_ends_), ends * sizeof *pipe_ends_));
+  pipe_end_count_ = ends;
+  return rest_pipes(0);
+}
+
+Status CudaControl::rest_pipes(std::uint32_t turn) const {
+  const std::vector<algorithm::cuda::PipeStateWords> ends(pipe_end_count_, {{turn, turn}, {turn, turn}});
+  NL_TRY_CUDA(cudaMemcpy(pipe_ends_, ends.data(), ends.size() * sizeof ends[0], cudaMemcpyHostToDevice));
+  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
 }
 
 Status CudaControl::add_staging() {

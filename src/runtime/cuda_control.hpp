@@ -11,6 +11,7 @@
 #include <nearlight/detail/protocol/fault.hpp>
 #include "algorithm/cuda/all_reduce.hpp"
 #include "algorithm/cuda/host_turn.hpp"
+#include "algorithm/cuda/messages.hpp"
 #include "base/status.hpp"
 #include "trace/epoch_ring.hpp"
 
@@ -39,6 +40,12 @@ class CudaControl {
   // such kernels.
   Status add_trace(std::uint32_t regions);
   trace::EpochTimes* trace() const { return trace_; }
+
+  // This rank's ends of the pipes that messages go through, [lane][peer].
+  Status add_pipes(std::uint32_t ends);
+  algorithm::cuda::PipeStateWords* pipe_ends() const { return pipe_ends_; }
+  // While the device is idle: the turn after `turn` is the next of all of them.
+  Status rest_pipes(std::uint32_t turn) const;
 
   // Bytes of the buffer through which a message of any size goes to the CPU and back.
   static constexpr std::size_t kStagingBytes = std::size_t{1} << 20;
@@ -87,13 +94,15 @@ class CudaControl {
   CudaControl() = default;
 
   int device_ = 0;
-  algorithm::cuda::RegionStateWords* states_ = nullptr;  // device
-  std::uint32_t* claim_ = nullptr;                       // device
-  trace::EpochTimes* trace_ = nullptr;                   // device; null: none
-  HostPart* host_ = nullptr;                             // pinned, mapped at the same address
-  Staging* staging_ = nullptr;                           // likewise; null: none
-  void* buffer_ = nullptr;                               // device; null: none
-  unsigned long long last_capture_ = 0;                  // id of the capture that was retained last
+  algorithm::cuda::RegionStateWords* states_ = nullptr;   // device
+  std::uint32_t* claim_ = nullptr;                        // device
+  trace::EpochTimes* trace_ = nullptr;                    // device; null: none
+  algorithm::cuda::PipeStateWords* pipe_ends_ = nullptr;  // device
+  std::uint32_t pipe_end_count_ = 0;
+  HostPart* host_ = nullptr;             // pinned, mapped at the same address
+  Staging* staging_ = nullptr;           // likewise; null: none
+  void* buffer_ = nullptr;               // device; null: none
+  unsigned long long last_capture_ = 0;  // id of the capture that was retained last
 };
 
 }  // namespace nearlight::runtime

@@ -9,6 +9,7 @@
 #include "algorithm/cuda/full_stop.hpp"
 #include "algorithm/cuda/fused.hpp"
 #include "algorithm/cuda/host_turn.hpp"
+#include "algorithm/cuda/messages.hpp"
 #include "algorithm/cuda/parts.hpp"
 #include "base/fault_point.hpp"
 #include "base/variables.hpp"
@@ -48,6 +49,9 @@ Sizes choose_sizes(const Options& options, const std::vector<Place>& places, int
   if (sizes.chunk_bytes == 0) sizes.chunk_bytes = 128 * 1024 / nranks / 1024 * 1024;
   return sizes;
 }
+
+// Of pipes: as many CTAs as a message ever takes.
+constexpr std::uint32_t kMostLanes = 32;
 
 bool asks_for_lines(const route::Forced& forced) {
   return forced.protocol == route::Protocol::ll128 || forced.algorithm == route::Algorithm::two_shot_atomic;
@@ -116,6 +120,10 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   comm->nccl_ = {nccl_version, oldest_of(places)};
   comm->check_ = settings.value().check && nranks > 1;
 
+  comm->lanes_ = std::min(sizes.regions, kMostLanes);
+  if (comm->max_ctas_ != 0) comm->lanes_ = std::min(comm->lanes_, comm->max_ctas_);
+  comm->pipes_at_ = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
+
   // Ranks that share a GPU share its L2: no region of it is nearer to another rank.
   const bool calibrates = settings.value().calibrate && nranks > 1 && per_gpu == 1;
   if (nranks > 1 && per_gpu > 1) comm->placement_ = route::Placement("ranks share a GPU");
@@ -128,6 +136,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     NL_TRY(algorithm::cuda::preload());
     NL_TRY(algorithm::cuda::preload_barrier());
     NL_TRY(algorithm::cuda::preload_parts());
+    NL_TRY(algorithm::cuda::preload_messages());
     NL_TRY(algorithm::cuda::preload_fused());
     if (may_use_lines) NL_TRY(probe::load_line_test());
     if (calibrates || comm->tracer_) NL_TRY(algorithm::cuda::preload_clock());
@@ -139,6 +148,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     if (comm->check_) NL_TRY(comm->stream_order_.begin());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
     NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
+    NL_TRY(comm->control_->add_pipes(comm->lanes_ * static_cast<std::uint32_t>(nranks)));
     if (comm->tracer_) NL_TRY(comm->control_->add_trace(sizes.regions));
     if (nranks > 1) {
       NL_TRY(nccl_version != 0 ? comm->control_->add_buffer(route::kFirstSafeBytes)
@@ -150,7 +160,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     return {};
   };
   NL_TRY(agree(*exchange, prepare(), deadline));
-  std::size_t bytes = options.heap_offset + sizes.regions * comm->layout_.region_bytes();
+  std::size_t bytes = comm->pipes_at_ + comm->lanes_ * algorithm::pipe_bytes(pipe_layout(comm->layout_));
   if (may_use_lines) bytes = std::max(bytes, options.heap_offset + probe::kLineTestBytes);
   auto heap = make_heap(context, *exchange, device, bytes, deadline);
   NL_TRY(heap.status().with_context(scratch_in_words(sizes.regions, comm->layout_)));
@@ -177,6 +187,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   comm->route_log_.note(comm->placement_);
   Status ready = calibrates ? comm->clear_regions() : Status();
   if (ready.ok()) ready = comm->empty_packets();
+  if (ready.ok()) ready = comm->rest_pipes(options.initial_epoch);
   if (ready.ok()) ready = comm->start_watching(dumps, *answers);
   if (comm->check_ && group.same_process()) {
     NL_TRY_ASSIGN(comm->ledger_, memory::share_from_rank0<CallLedger>(

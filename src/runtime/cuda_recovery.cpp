@@ -46,6 +46,7 @@ Status CudaCommunicator::reset(std::optional<std::chrono::milliseconds> limit) {
                            if (ledger_ != nullptr) ledger_->clear();
                            NL_TRY(clear_regions());
                            NL_TRY(empty_packets());
+                           NL_TRY(rest_pipes(0));
                            NL_TRY(retire_channels(channels_));
                            return control_->rearm(regions_, epoch);
                          }};

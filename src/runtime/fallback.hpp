@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "base/deadline.hpp"
 #include "base/exchange.hpp"
@@ -27,6 +28,8 @@ class Fallback {
                             Stream stream, Deadline deadline) = 0;
   // The same of a collective that goes by parts.
   virtual Status collective(const CollectiveCall& call, int nranks, Stream stream, Deadline deadline) = 0;
+  // The same of sends and receives that go together; none of them is empty.
+  virtual Status messages(std::span<const MessageCall> group, Stream stream, Deadline deadline) = 0;
 };
 
 }  // namespace nearlight::runtime

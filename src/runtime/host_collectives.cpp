@@ -19,7 +19,7 @@ Result<route::Route> HostCommunicator::explain(const CollectiveCall& call, const
 Status HostCommunicator::collective(const CollectiveCall& given, Stream stream, const CallOptions& options) {
   const CollectiveCall call = is_uneven(given.collective) ? complete(given, nranks()) : given;
   const NvtxRange range(name_of(call.collective), call.count * size_of(call.type));
-  calls_.begin(call.collective, call.count, call.type, call.op.op);
+  calls_.begin(call.collective, call.count, call.type, call.op.op, input_bytes(call, rank(), nranks()));
   if (retry_.attempts == 0 || nranks() == 1) return calls_.end(run_collective(call, stream, options));
   const CallBytes bytes = bytes_of(call, rank(), nranks());
   const auto from = reinterpret_cast<std::uintptr_t>(call.send),

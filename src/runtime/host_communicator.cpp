@@ -114,11 +114,13 @@ Result<std::unique_ptr<HostCommunicator>> HostCommunicator::make(Exchange& excha
                    options.lines != 0 ? options.lines : kDefaultLines};
   if (!settings.deterministic) comm->layout_.sums = comm->layout_.wide;
   comm->state_.epoch = options.initial_epoch;
-  const std::size_t region_end = options.heap_offset + comm->layout_.region_bytes();
+  comm->pipes_at_ = options.heap_offset + comm->layout_.region_bytes();
+  const std::size_t region_end = comm->pipes_at_ + algorithm::pipe_bytes(pipe_layout(comm->layout_));
   auto heap = memory::create_shm_heap(exchange, region_end + sizeof(HealthWords), deadline);
   NL_TRY(heap.status().with_context(scratch_in_words(1, comm->layout_)));
   comm->heap_ = std::move(*heap);
   comm->empty_packets();
+  comm->rest_pipes(options.initial_epoch);
   comm->health_ = HealthBoard(comm->heap_->view(), region_end);
   comm->within_ = true;
   return comm;
@@ -163,6 +165,7 @@ Status HostCommunicator::reset_since(std::optional<std::chrono::milliseconds> li
             const std::lock_guard lock(rest_mutex_);
             std::memset(heap_->view().mine() + heap_offset_, 0, layout_.region_bytes());
             empty_packets();
+            rest_pipes(0);
             epoch = after;
             return retire_channels(channels_);
           }};

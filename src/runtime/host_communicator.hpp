@@ -1,6 +1,7 @@
 // The communicator of CPU ranks: each call runs the collective on the calling thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -48,6 +49,8 @@ class HostCommunicator final : public Communicator {
                     Stream stream, const CallOptions& options) override;
   Status collective(const CollectiveCall& call, Stream stream, const CallOptions& options) override;
   Result<route::Route> explain(const CollectiveCall& call, const CallOptions& options) const override;
+  Status messages(std::span<const MessageCall> group, Stream stream, const CallOptions& options) override;
+  Result<route::Route> explain_message(const MessageCall& message, const CallOptions& options) const override;
   Status fused(const FusedCall& call, Stream stream, const CallOptions& options) override;
   Result<route::FusedRoute> explain_fused(const FusedCall& call, const CallOptions& options) const override;
   Status barrier(Stream stream) override;
@@ -86,6 +89,10 @@ class HostCommunicator final : public Communicator {
   // barrier.
   Status run_with_retries(bool can_repeat, const std::function<Status(bool first)>& attempt);
   Status run_collective(const CollectiveCall& call, Stream stream, const CallOptions& options);
+  Status run_messages(std::span<const MessageCall> group, Stream stream, const CallOptions& options);
+  route::Facts message_facts(std::size_t count, DataType type) const;
+  // This rank's memory and ends of pipes as before their first turn, which comes after `turn`.
+  void rest_pipes(std::uint32_t turn);
   Status run_fused(const FusedCall& call, Stream stream, const CallOptions& options);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
@@ -123,6 +130,8 @@ class HostCommunicator final : public Communicator {
   bool within_ = false;         // another communicator, whose health it is
   std::uint64_t compared_ = 0;  // calls
   protocol::RegionState<exec::HostSpace> state_{};
+  std::size_t pipes_at_ = 0;  // in the heap, behind the region
+  std::array<algorithm::PipeState<exec::HostSpace>, protocol::kMaxRanks> pipe_ends_{};  // by peer
   // What a wait looks at and writes; atomics by atomic_ref, see protocol::Control.
   std::uint32_t abort_ = 0, claim_ = 0, valid_ = 0;
   protocol::FaultRecord record_{};

@@ -83,6 +83,24 @@ class NcclFallback final : public Fallback {
     return enqueued(enqueue(nccl_, comm_, call, nranks, stream), name_of(call.collective), deadline);
   }
 
+  Status messages(std::span<const MessageCall> group, Stream stream, Deadline deadline) override {
+    const auto enqueue = [&]() -> Status {
+      NL_TRY(nccl_.group_start());
+      Status enqueued;
+      for (const MessageCall& message : group) {
+        constexpr int kBytes = static_cast<int>(DataType::i8);
+        enqueued = message.sends
+                       ? nccl_.send(message.buffer, message.bytes(), kBytes, message.peer, comm_, stream)
+                       : nccl_.recv(message.buffer, message.bytes(), kBytes, message.peer, comm_, stream);
+        if (!enqueued.ok()) break;
+      }
+      // The group is ended in any case: else the thread's next call would join it.
+      const Status ended = nccl_.group_end();
+      return enqueued.ok() ? ended : enqueued;
+    };
+    return enqueued(enqueue(), "ncclGroupEnd", deadline);
+  }
+
  private:
   static Status enqueue(const Nccl& nccl, ncclComm* comm, const CollectiveCall& call, int nranks,
                         Stream stream) {

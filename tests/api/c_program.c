@@ -66,7 +66,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightRouteCounters_t, operations, 16, 8);
   PIN_FIELD(nearlightRouteCounters_t, bytes, 24, 8);
 
-  CHECK(sizeof(nearlightCounters_t) == 608);
+  CHECK(sizeof(nearlightCounters_t) == 616);
   PIN_FIELD(nearlightCounters_t, size, 0, 8);
   PIN_FIELD(nearlightCounters_t, all_reduces, 8, 8);
   PIN_FIELD(nearlightCounters_t, barriers, 16, 8);
@@ -80,6 +80,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightCounters_t, broadcasts, 584, 8);
   PIN_FIELD(nearlightCounters_t, reduces, 592, 8);
   PIN_FIELD(nearlightCounters_t, all_to_alls, 600, 8);
+  PIN_FIELD(nearlightCounters_t, send_recvs, 608, 8);
 
   CHECK(sizeof(nearlightRoute_t) == 40);
   PIN_FIELD(nearlightRoute_t, size, 0, 8);

@@ -11,6 +11,7 @@
 #include "algorithm/cuda/full_stop.hpp"
 #include "algorithm/cuda/fused.hpp"
 #include "algorithm/cuda/host_turn.hpp"
+#include "algorithm/cuda/messages.hpp"
 #include "algorithm/cuda/parts.hpp"
 #include "base/fault_point.hpp"
 #include "probe/line_test.hpp"
@@ -307,6 +308,16 @@ Status preload_parts() {
 Status preload_traced_parts() {
   if (count("preload_traced_parts") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_traced_parts: planted error");
+}
+Status launch_messages(const MessagesHead& head, const Message*, std::uint32_t, std::uint32_t lanes,
+                       cudaStream_t) {
+  last_launch = {ReduceOp::sum, head.queue_count, lanes};
+  if (count("launch_messages") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch_messages: planted error");
+}
+Status preload_messages() {
+  if (count("preload_messages") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_messages: planted error");
 }
 Status launch_fused(const FusedArgs& args, const FusedShape& shape, cudaStream_t) {
   last_launch = {args.all.op, args.all.factor, shape.grid};

@@ -24,7 +24,7 @@ constexpr std::size_t kFloats = kBytes / sizeof(float);
 
 // What the ranks' stand-ins for NCCL were asked.
 struct Asked {
-  std::atomic<int> calls{0}, prepared{0}, by_parts{0};
+  std::atomic<int> calls{0}, prepared{0}, by_parts{0}, messages{0};
   Collective collective = Collective::barrier;
   std::atomic<std::size_t> prepared_from{0};
   Status answer;              // of calls; set between them
@@ -63,6 +63,10 @@ class FakeNccl final : public runtime::Fallback {
     EXPECT_EQ(nranks, 2);
     asked_.collective = call.collective;
     asked_.count = call.count;
+    return asked_.answer;
+  }
+  Status messages(std::span<const runtime::MessageCall> group, runtime::Stream, Deadline) override {
+    asked_.messages += static_cast<int>(group.size());
     return asked_.answer;
   }
 
@@ -131,6 +135,36 @@ TEST_F(HandOver, ACallGoesToNcclInsteadOfAKernel) {
   const CallOptions options = by_nccl();
   ASSERT_TRUE(call(kFloats, options).ok());
   EXPECT_EQ(allocations_of_this_thread(), before);
+}
+
+// Where all calls do, and for no size; what is for the rank itself stays.
+TEST_F(HandOver, MessagesGoToNcclAllOrNone) {
+  make_well();
+  const auto exchange = [&](std::size_t count, const CallOptions& options = {}) {
+    const runtime::MessageCall group[] = {{true, send_.get(), count, DataType::u8, 1},
+                                          {false, recv_.get(), count, DataType::u8, 1},
+                                          {true, send_.get(), 0, DataType::u8, 1}};
+    return comm().messages(group, stream_.handle(), options);
+  };
+  ASSERT_TRUE(exchange(64).ok());
+  EXPECT_EQ(made("launch_messages"), 1);
+  EXPECT_EQ(fake_cuda::launched().factor, 2u) << "queues";
+  EXPECT_EQ(fake_cuda::launched().grid, 1u);
+  ASSERT_TRUE(exchange(64, by_nccl()).ok());
+  EXPECT_EQ(asked_.messages, 2);
+  ASSERT_TRUE(comm().set_path("nccl").ok());
+  ASSERT_TRUE(exchange(64).ok());
+  ASSERT_TRUE(exchange(1).ok());
+  EXPECT_EQ(asked_.messages, 6);
+  EXPECT_EQ(made("launch_messages"), 1);
+  ASSERT_TRUE(comm().set_path("simple").ok());
+  ASSERT_TRUE(exchange(64).ok());
+  EXPECT_EQ(made("launch_messages"), 2);
+  EXPECT_EQ(comm().counters().of(Collective::send_recv), 5u);
+  // A launch that is refused has taken this rank out of step.
+  fake_cuda::fail_call(0);
+  EXPECT_FALSE(exchange(64).ok());
+  fake_cuda::fail_call(-1);
 }
 
 TEST_F(HandOver, TheOtherCollectivesGoToNcclAsWell) {

@@ -125,6 +125,34 @@ void groups() {
   CHECK(ncclGroupEnd() == ncclInvalidUsage);
 }
 
+// Sends and receives of a communicator go together, behind the collectives.
+void grouped_messages() {
+  Pair pair;
+  fakeNcclLogClear();
+  Buffers buffers(4), small(2);
+  CHECK(ncclGroupStart() == ncclSuccess);
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(ncclRecv(buffers.recv[rank].data(), 4, ncclFloat32, 1 - rank, pair[rank], stream(1)) ==
+          ncclSuccess);
+    CHECK(reduce(pair, small, rank, 1) == ncclSuccess);
+    CHECK(ncclSend(buffers.send[rank].data(), 4, ncclFloat32, 1 - rank, pair[rank], stream(1)) ==
+          ncclSuccess);
+  }
+  CHECK_LOG("");
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  CHECK_LOG(
+      "nearlight AllReduce r0 s1 2\nnearlight AllReduce r1 s1 2\nnearlight messages r0 from 1 to 1\n"
+      "nearlight messages r1 from 0 to 0\nend of group\n");
+  // Alone; and on two streams, each of which waits for the other one.
+  CHECK(ncclSend(buffers.send[0].data(), 4, ncclFloat32, 1, pair[0], stream(1)) == ncclSuccess);
+  CHECK_LOG("nearlight messages r0 to 1\n");
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclSend(buffers.send[0].data(), 4, ncclFloat32, 1, pair[0], stream(1)) == ncclSuccess);
+  CHECK(ncclRecv(buffers.recv[0].data(), 4, ncclFloat32, 1, pair[0], stream(2)) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  CHECK_LOG("join r0 s1 s2\nnearlight messages r0 to 1 from 1\nend of group\njoin r0 s1 s2\n");
+}
+
 // One thread, two communicators of two ranks each, all in one group.
 void several_communicators() {
   Pair first, second;
@@ -490,6 +518,7 @@ void cost() {
 constexpr Case kCases[] = {{"taken", taken},
                            {"forwarded", forwarded},
                            {"groups", groups},
+                           {"grouped_messages", grouped_messages},
                            {"several_communicators", several_communicators},
                            {"group_with_streams", group_with_streams},
                            {"taken_and_forwarded_on_two_streams", taken_and_forwarded_on_two_streams},

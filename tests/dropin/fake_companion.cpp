@@ -39,6 +39,7 @@ class FakeCompanion final : public Companion {
   ~FakeCompanion() override { tell("free" + rank()); }
 
   Verdict decide(const Operation& operation) const override {
+    if (operation.is_message() && operation.type == ncclFloat32) return {true, "messages of floats"};
     if (operation.function != Function::all_reduce) return {false, "nearlight does not take this function"};
     if (operation.op >= ncclNumOps) return {false, "an operator that the program has made"};
     if (operation.type != ncclFloat32) return {false, "the test takes floats alone"};
@@ -46,6 +47,7 @@ class FakeCompanion final : public Companion {
     return {true, "small floats"};
   }
   Status run(const Operation& operation) override {
+    if (operation.is_message()) return run_together({&operation, 1});
     NL_TRY(status());
     NL_TRY(before_other(operation.stream));
     last_ = operation.stream;
@@ -53,6 +55,20 @@ class FakeCompanion final : public Companion {
            static_cast<ncclRedOp_t>(operation.op), comm_, operation.stream);
     const std::lock_guard lock(tails_mutex);
     tails.insert(operation.stream);
+    return {};
+  }
+  Status run_together(std::span<const Operation> messages) override {
+    NL_TRY(status());
+    NL_TRY(before_other(messages.front().stream));
+    last_ = messages.front().stream;
+    std::string line = "nearlight messages" + rank();
+    for (const Operation& message : messages) {
+      line += message.function == Function::send ? " to " : " from ";
+      line += std::to_string(message.root);
+    }
+    tell(line);
+    const std::lock_guard lock(tails_mutex);
+    tails.insert(messages.front().stream);
     return {};
   }
   // Tells where a wait for another stream stands.

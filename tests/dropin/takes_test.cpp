@@ -71,6 +71,32 @@ TEST(Takes, EveryFunctionByItsCollective) {
                               }));
 }
 
+// To the next rank and from the one before, at once.
+TEST(Takes, SendsAndReceives) {
+  EXPECT_EQ("", run_communicators(Kind::threads, kRanks, patient(),
+                                  [](runtime::Communicator& communicator, Exchange&, Problems& problems) {
+                                    const int rank = communicator.rank(), nranks = communicator.nranks();
+                                    std::vector<float> send(kCount), recv(kCount, -1);
+                                    for (std::size_t i = 0; i < send.size(); ++i) send[i] = sent(rank, i);
+                                    const int type = static_cast<int>(DataType::f32);
+                                    const Operation pair[] = {
+                                        {Function::send, send.data(), nullptr, kCount, type, 0,
+                                         (rank + 1) % nranks, nullptr, nullptr},
+                                        {Function::recv, nullptr, recv.data(), kCount, type, 0,
+                                         (rank + nranks - 1) % nranks, nullptr, nullptr}};
+                                    for (const Operation& operation : pair) {
+                                      if (!dropin::decide(communicator, dropin::all_takes(), operation).taken)
+                                        problems.add("%s is not taken", name_of(operation.function));
+                                    }
+                                    const Status status = dropin::run_together(communicator, pair);
+                                    if (!status.ok()) return problems.add("%s", status.to_string().c_str());
+                                    for (std::size_t i = 0; i < recv.size(); ++i) {
+                                      if (recv[i] != sent((rank + nranks - 1) % nranks, i))
+                                        return problems.add("element %zu", i);
+                                    }
+                                  }));
+}
+
 TEST(Takes, WhatIsLeftAndWhy) {
   EXPECT_EQ(
       "", run_communicators(
@@ -82,8 +108,7 @@ TEST(Takes, WhatIsLeftAndWhy) {
                   if (verdict.taken || std::string(verdict.reason) != why)
                     problems.add("%s: taken %d, %s", name_of(function), verdict.taken, verdict.reason);
                 };
-                for (const Function function :
-                     {Function::send, Function::recv, Function::gather, Function::scatter})
+                for (const Function function : {Function::gather, Function::scatter})
                   expect(dropin::all_takes(), function, 0, "nearlight does not take this function");
                 for (const Function function :
                      {Function::all_reduce, Function::reduce_scatter, Function::reduce}) {
@@ -97,8 +122,11 @@ TEST(Takes, WhatIsLeftAndWhy) {
 
 TEST(Takes, Names) {
   EXPECT_EQ(*dropin::parse_takes("all"), dropin::all_takes());
-  EXPECT_EQ(*dropin::parse_takes("all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all"),
-            dropin::all_takes());
+  EXPECT_EQ(
+      *dropin::parse_takes("all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all,send_recv"),
+      dropin::all_takes());
+  EXPECT_EQ(*dropin::parse_takes("send_recv"),
+            1U << static_cast<int>(Function::send) | 1U << static_cast<int>(Function::recv));
   EXPECT_EQ(*dropin::parse_takes("broadcast"), 1U << static_cast<int>(Function::broadcast));
   for (const char* wrong : {"send", "all_reduce,", "all_reduce,,reduce", "AllReduce", ","}) {
     const auto parsed = dropin::parse_takes(wrong);

@@ -154,9 +154,13 @@ TEST_P(DeviceApiGpu, AnAbsentPeerIsNamedAndMistakesAreRecorded) {
 INSTANTIATE_TEST_SUITE_P(OneGpu, DeviceApiGpu, testing::ValuesIn(some_on_one_gpu()), setup_name);
 INSTANTIATE_TEST_SUITE_P(TwoGpus, DeviceApiGpu, testing::ValuesIn(some_on_two_gpus()), setup_name);
 
+// Between two ranks.
+class DeviceApiPairGpu : public DeviceApiGpu {};
+INSTANTIATE_TEST_SUITE_P(OneGpu, DeviceApiPairGpu, testing::ValuesIn(setups(1, {2})), setup_name);
+INSTANTIATE_TEST_SUITE_P(TwoGpus, DeviceApiPairGpu, testing::ValuesIn(setups(2, {2})), setup_name);
+
 // Prints what 8 bytes one way and an AllReduce of 128 bytes cost, beside the library's own in a kernel.
-TEST_P(DeviceApiGpu, Times) {
-  if (GetParam().ranks != 2) GTEST_SKIP() << "between two ranks";
+TEST_P(DeviceApiPairGpu, Times) {
   Group group(GetParam(), test_options(), kBufferBytes);
   ASSERT_TRUE(group.ok());
   const std::vector<ChannelMemory> memory = make(group);

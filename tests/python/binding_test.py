@@ -142,6 +142,54 @@ class Threads(unittest.TestCase):
         with self.assertRaisesRegex(nearlight.InvalidArgument, "root"):
             self.comms[0].broadcast_raw(8, 8, 1, nearlight.DataType.int8, 7)
 
+    def test_parts_of_different_sizes(self):
+        def call(rank):
+            comm, four = self.comms[rank], nearlight.DataType.int32
+            given, taken = array.array("i", [rank, 10 + rank, 20 + rank]), array.array("i", [0] * 6)
+            (send, _), (recv, _) = given.buffer_info(), taken.buffer_info()
+            found = []
+            for collective in (lambda: comm.all_gather_v_raw(send, recv, [1, 2], None, four),
+                               lambda: comm.reduce_scatter_v_raw(send, recv, [1, 2], four),
+                               lambda: comm.all_to_all_v_raw(send, [1, 2], [0, 1], recv, [1 + rank, 1 + rank], [0, 3], four)):
+                taken[:] = array.array("i", [-1] * 6)
+                collective()
+                found.append(list(taken))
+            results[rank] = found
+
+        results = [None, None]
+        self.together(call)
+        self.assertEqual(results[0], [[0, 1, 11, -1, -1, -1], [1, -1, -1, -1, -1, -1], [0, -1, -1, 1, -1, -1]])
+        self.assertEqual(results[1], [[0, 1, 11, -1, -1, -1], [21, 41, -1, -1, -1, -1], [10, 20, -1, 11, 21, -1]])
+        # What each gave: 1, or 2, and twice 3 elements.
+        self.assertEqual([comm.counters().bytes for comm in self.comms], [28, 32])
+        with self.assertRaisesRegex(nearlight.InvalidArgument, "recv_counts has 1 entries"):
+            self.comms[0].all_gather_v_raw(8, 8, [1], None, nearlight.DataType.int8)
+
+    def test_sends_and_receives(self):
+        def call(rank):
+            comm, eight = self.comms[rank], nearlight.DataType.float64
+            given, taken = array.array("d", [rank + 0.5] * 3), array.array("d", [0] * 3)
+            (send, _), (recv, _) = given.buffer_info(), taken.buffer_info()
+            with nearlight.together():
+                comm.send_raw(send, 3, eight, 1 - rank)
+                comm.recv_raw(recv, 3, eight, 1 - rank)
+            found = list(taken)
+            # One that is left by an exception starts nothing.
+            with self.assertRaises(ZeroDivisionError), nearlight.together():
+                comm.send_raw(send, 3, eight, 1 - rank)
+                raise ZeroDivisionError
+            if rank == 0:
+                comm.send_raw(send, 1, eight, 1)
+            else:
+                comm.recv_raw(recv, 1, eight, 0)
+            results[rank] = (found, taken[0], comm.counters().send_recvs)
+
+        results = [None, None]
+        self.together(call)
+        self.assertEqual(results, [([1.5] * 3, 1.5, 2), ([0.5] * 3, 0.5, 2)])
+        with self.assertRaisesRegex(nearlight.InvalidArgument, "peer"):
+            self.comms[0].send_raw(8, 1, nearlight.DataType.int8, 7)
+
     def test_every_letter_of_a_type(self):
         for letter in "bBiIlLqQfd":
             values = [array.array(letter, [3, 1]), array.array(letter, [2, 5])]

@@ -119,6 +119,14 @@ class Session {
     });
   }
 
+  // Gives up for another reason than a wait that has ended; `kind` and `blame` say which.
+  template <class Blame>
+  NL_FN void fail(Wait kind, const Blame& blame) {
+    if (failed_ != 0) return;
+    failed_ = 1;
+    give_up(control_, &state_.failed, what_is_known(kind), blame);
+  }
+
   // A sync of the group at a place where it costs nothing: after this thread has sent and before it waits.
   // Every session needs one sync before close(), so that no thread is still to read the epoch that close()
   // overwrites.
