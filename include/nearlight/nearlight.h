@@ -480,6 +480,50 @@ NEARLIGHT_API nearlightResult_t nearlightAllToAllV(const void* send, const size_
                                                    nearlightDataType_t type, nearlightComm_t comm,
                                                    struct CUstream_st* stream);
 
+/* ---- fused calls ------------------------------------------------------------------------------------ */
+
+/* An AllReduce of rows with what follows it in a transformer, in one kernel. Matrices have `tokens` rows of
+ * `hidden` elements, without gaps. Begin with NEARLIGHT_RMS_NORM_INITIALIZER. */
+typedef struct {
+  size_t size;                  /* sizeof(nearlightRmsNorm_t) */
+  const void* input;            /* tokens x hidden of `type`: this rank's contribution */
+  const void* residual;         /* the same, equal on all ranks; NULL: nothing is added */
+  const void* weight;           /* hidden of `type`, equal on all ranks */
+  void* residual_out;           /* tokens x hidden of `type`: the sum over all ranks, plus the residual */
+  void* out;                    /* tokens x hidden of `out_type`: residual_out, normalised */
+  const float* scale;           /* one float, of an out of 8 bits, which is divided by it; else NULL */
+  size_t tokens;                /* 0 (nothing happens) to 2^20 */
+  size_t hidden;                /* 1024 to 16384, a multiple of 8 */
+  nearlightDataType_t type;     /* nearlightBfloat16 or nearlightFloat16 */
+  nearlightDataType_t out_type; /* `type`, nearlightFloat8e4m3 or nearlightInt8 */
+  float eps;                    /* at least 0 */
+  uint32_t reserved;            /* 0 */
+} nearlightRmsNorm_t;
+
+#define NEARLIGHT_RMS_NORM_INITIALIZER                                                       \
+  {                                                                                          \
+    sizeof(nearlightRmsNorm_t), NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, nearlightBfloat16, \
+        nearlightBfloat16, 1e-6f, 0                                                          \
+  }
+
+/* residual_out = AllReduce(input) + residual, to the bit what an AllReduce and an addition give;
+ * out = residual_out / sqrt(mean of its squares, row by row, + eps) * weight, with fp32 statistics; with an
+ * out_type of 8 bits divided by *scale and saturated. docs/concepts/numerics.md says what is rounded where.
+ * Bitwise the same on all ranks and from run to run. `norm` is read before the call returns; the buffers, and
+ * *scale, are read by the operation. Buffers are at multiples of 16 bytes (scale: 4) and do not overlap, but
+ * that out may be input where the types are the same, and residual_out may be residual or input.
+ * Sizes, types, eps and whether there is a residual are the same on all ranks. No call is handed to NCCL.
+ * Of streams, graphs, memory, threads and errors what nearlightAllReduce says holds for it as well. Errors:
+ * nearlightInvalidArgument names the field; nothing was written then. */
+NEARLIGHT_API nearlightResult_t nearlightAllReduceRmsNorm(const nearlightRmsNorm_t* norm,
+                                                          nearlightComm_t comm, struct CUstream_st* stream);
+
+/* out = AllReduce(input) + bias: tokens x hidden of `type`, and a bias of `hidden`, equal on all ranks, for
+ * every row. In place when out == input. Sizes, types, places and errors as of nearlightAllReduceRmsNorm. */
+NEARLIGHT_API nearlightResult_t nearlightAllReduceBias(const void* input, const void* bias, void* out,
+                                                       size_t tokens, size_t hidden, nearlightDataType_t type,
+                                                       nearlightComm_t comm, struct CUstream_st* stream);
+
 /* ---- sends and receives ------------------------------------------------------------------------------- */
 
 /* Sends count elements from `send` to rank `peer`, or receives them from it into `recv`. The i-th send of a
@@ -508,6 +552,8 @@ NEARLIGHT_API nearlightResult_t nearlightGroupStart(void);
 NEARLIGHT_API nearlightResult_t nearlightGroupEnd(void);
 /* Ends all groups of this thread without starting anything. Errors: nearlightInvalidUsage (there is none). */
 NEARLIGHT_API nearlightResult_t nearlightGroupDrop(void);
+
+/* ---- barrier ---------------------------------------------------------------------------------------- */
 
 /* No rank goes through before all ranks have come to theirs, and what a rank did before it is seen by all
  * after it. GPU ranks: enqueued on `stream` like an AllReduce, can be captured; the host does not wait. CPU

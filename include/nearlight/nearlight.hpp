@@ -94,6 +94,11 @@ enum class Collective : int {
   send_recv = nearlightCollectiveSendRecv,
 };
 
+// C's struct, ready to be filled: RmsNorm norm; norm.input = ...
+struct RmsNorm : nearlightRmsNorm_t {
+  RmsNorm() : nearlightRmsNorm_t(NEARLIGHT_RMS_NORM_INITIALIZER) {}
+};
+
 // CUDA's stream: cudaStream_t converts to it.
 using Stream = CUstream_st*;
 
@@ -405,6 +410,17 @@ class Communicator {
                     Stream stream = nullptr) {
     detail::check(nearlightAllToAllV(send, send_counts, send_places, recv, recv_counts, recv_places,
                                      static_cast<nearlightDataType_t>(type), comm_, stream));
+  }
+
+  // An AllReduce of rows with what follows it; see nearlightRmsNorm_t, nearlightAllReduceRmsNorm and
+  // nearlightAllReduceBias.
+  void all_reduce_rms_norm(const RmsNorm& norm, Stream stream = nullptr) {
+    detail::check(nearlightAllReduceRmsNorm(&norm, comm_, stream));
+  }
+  void all_reduce_bias(const void* input, const void* bias, void* out, std::size_t tokens, std::size_t hidden,
+                       DataType type, Stream stream = nullptr) {
+    detail::check(nearlightAllReduceBias(input, bias, out, tokens, hidden,
+                                         static_cast<nearlightDataType_t>(type), comm_, stream));
   }
 
   // To, or from, one other rank; see nearlightSend and nearlightRecv. together() makes several at once.

@@ -56,6 +56,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "nearlightReduceScatterV": (c_int, [_ADDRESS, _ADDRESS, POINTER(c_size_t), c_int, c_int, _COMM, _STREAM]),
     "nearlightAllToAllV": (c_int, [_ADDRESS, POINTER(c_size_t), POINTER(c_size_t), _ADDRESS, POINTER(c_size_t),
                                    POINTER(c_size_t), c_int, _COMM, _STREAM]),
+    "nearlightAllReduceRmsNorm": (c_int, [POINTER(structs.RmsNorm), _COMM, _STREAM]),
+    "nearlightAllReduceBias": (c_int, [_ADDRESS, _ADDRESS, _ADDRESS, c_size_t, c_size_t, c_int, _COMM, _STREAM]),
     "nearlightSend": (c_int, [_ADDRESS, c_size_t, c_int, c_int, _COMM, _STREAM]),
     "nearlightRecv": (c_int, [_ADDRESS, c_size_t, c_int, c_int, _COMM, _STREAM]),
     "nearlightGroupStart": (c_int, []),

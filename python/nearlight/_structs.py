@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64
+from ctypes import c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 TEXT_BYTES = 512
 MOST_ROUTES = 16
@@ -52,8 +52,15 @@ class Counters(Sized):
                 ("send_recvs", c_uint64)]
 
 
+class RmsNorm(Sized):
+    _fields_ = [("size", c_size_t), ("input", c_void_p), ("residual", c_void_p), ("weight", c_void_p),
+                ("residual_out", c_void_p), ("out", c_void_p), ("scale", c_void_p), ("tokens", c_size_t),
+                ("hidden", c_size_t), ("type", c_int), ("out_type", c_int), ("eps", c_float), ("reserved", c_uint32)]
+
+
 # Name in nearlight.h -> class.
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "nearlightConfig_t": Config, "nearlightCommInfo_t": CommInfo, "nearlightCommStatus_t": CommStatus,
     "nearlightRoute_t": Route, "nearlightRouteCounters_t": RouteCounters, "nearlightCounters_t": Counters,
+    "nearlightRmsNorm_t": RmsNorm,
 }

@@ -24,7 +24,7 @@ Status check_bytes(std::size_t count, DataType type);
 
 // Sizes of the structs in the first version that had them: the least that is accepted.
 inline constexpr std::size_t kFirstConfigBytes = 40, kFirstInfoBytes = 40, kFirstStatusBytes = 560,
-                             kFirstRouteBytes = 40, kFirstCountersBytes = 568;
+                             kFirstRouteBytes = 40, kFirstCountersBytes = 568, kFirstRmsNormBytes = 88;
 
 // `config` may be null.
 Result<runtime::Options> to_options(const nearlightConfig_t* config);

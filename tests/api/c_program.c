@@ -90,6 +90,21 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightRoute_t, grid, 32, 4);
   PIN_FIELD(nearlightRoute_t, threads, 36, 4);
 
+  CHECK(sizeof(nearlightRmsNorm_t) == 88);
+  PIN_FIELD(nearlightRmsNorm_t, size, 0, 8);
+  PIN_FIELD(nearlightRmsNorm_t, input, 8, 8);
+  PIN_FIELD(nearlightRmsNorm_t, residual, 16, 8);
+  PIN_FIELD(nearlightRmsNorm_t, weight, 24, 8);
+  PIN_FIELD(nearlightRmsNorm_t, residual_out, 32, 8);
+  PIN_FIELD(nearlightRmsNorm_t, out, 40, 8);
+  PIN_FIELD(nearlightRmsNorm_t, scale, 48, 8);
+  PIN_FIELD(nearlightRmsNorm_t, tokens, 56, 8);
+  PIN_FIELD(nearlightRmsNorm_t, hidden, 64, 8);
+  PIN_FIELD(nearlightRmsNorm_t, type, 72, 4);
+  PIN_FIELD(nearlightRmsNorm_t, out_type, 76, 4);
+  PIN_FIELD(nearlightRmsNorm_t, eps, 80, 4);
+  PIN_FIELD(nearlightRmsNorm_t, reserved, 84, 4);
+
   CHECK(sizeof(nearlightChannelConfig_t) == 32);
   PIN_FIELD(nearlightChannelConfig_t, size, 0, 8);
   PIN_FIELD(nearlightChannelConfig_t, channels, 8, 4);

@@ -23,10 +23,10 @@ import torch.distributed as dist
 from ..communicator import Config
 from ..errors import InvalidArgument, InvalidUsage
 from ..types import Collective
-from . import _collectives, _groups, _make, _ops, _replace
+from . import _collectives, _fused, _groups, _make, _ops, _replace
 from ._groups import Explanation, Limits
 
-__all__ = ["Explanation", "Statistics", "all_gather", "all_reduce", "all_reduce_", "all_to_all", "broadcast_", "ddp_hook", "disable",
+__all__ = ["Explanation", "Statistics", "all_gather", "all_reduce", "all_reduce_", "all_reduce_bias", "all_reduce_rms_norm", "all_to_all", "broadcast_", "ddp_hook", "disable",
            "enable", "enabled", "explain", "reduce_", "reduce_scatter", "set_path", "statistics"]
 
 atexit.register(_groups.close_all)
@@ -92,6 +92,23 @@ def all_reduce_(tensor: torch.Tensor, op: str = "sum", group: Any = None) -> tor
     """The same in place, without a derivative. Raises InvalidArgument for a tensor whose elements share memory."""
     _ops.call_(tensor, op, _groups.name_of(group))
     return tensor
+
+
+def all_reduce_rms_norm(tensor: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None = None, *, eps: float = 1e-6,
+                        out_dtype: torch.dtype | None = None, scale: torch.Tensor | None = None,
+                        group: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, total) in one kernel: total = all_reduce(tensor) + residual, out = total / sqrt(mean(total^2) + eps) * weight.
+
+    The last dimension, 1024 to 16384 and a multiple of 8, is normalised; bfloat16 or float16. out_dtype: float8_e4m3fn or
+    int8, with `scale`, one float32 on the tensor's device, by which it is divided. Weight, residual and scale are the same on
+    all ranks. Not differentiable; nothing of it goes to the process group. Raises InvalidArgument, which names what it is,
+    and the failure of the communicator."""
+    return torch.ops.nearlight.all_reduce_rms_norm(tensor, weight, residual, scale, eps, out_dtype, _groups.name_of(group))
+
+
+def all_reduce_bias(tensor: torch.Tensor, bias: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """A new tensor: all_reduce(tensor) + bias, which has the length of the last dimension. Otherwise as all_reduce_rms_norm."""
+    return torch.ops.nearlight.all_reduce_bias(tensor, bias, _groups.name_of(group))
 
 
 def all_gather(tensor: torch.Tensor, group: Any = None) -> torch.Tensor:

@@ -1,0 +1,133 @@
+// The fused calls through the C and C++ API, on CPU ranks.
+#include <gtest/gtest.h>
+#include <nearlight/nearlight.hpp>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/api/api_support.hpp"
+
+namespace nearlight::test {
+namespace {
+
+// bfloat16 of whole numbers and of a half.
+constexpr std::uint16_t kOne = 0x3f80, kTwo = 0x4000, kThree = 0x4040, kMinusOne = 0xbf80;
+constexpr std::size_t kHidden = 1024, kTokens = 2, kCount = kHidden * kTokens;
+
+struct Buffers {
+  alignas(16) std::uint16_t input[kCount], residual[kCount], weight[kHidden], sum[kCount], out[kCount];
+  alignas(16) std::uint8_t small[kCount];
+  float scale = 0.5f;
+
+  explicit Buffers(int rank) {
+    for (std::size_t i = 0; i < kCount; ++i) {
+      input[i] = rank == 0 ? kOne : kTwo;
+      residual[i] = kMinusOne;
+      weight[i % kHidden] = i % 2 == 0 ? kOne : kThree;
+      sum[i] = out[i] = 0xabcd;
+      small[i] = 0xab;
+    }
+  }
+  nearlightRmsNorm_t norm() {
+    nearlightRmsNorm_t norm = NEARLIGHT_RMS_NORM_INITIALIZER;
+    norm.input = input;
+    norm.residual = residual;
+    norm.weight = weight;
+    norm.residual_out = sum;
+    norm.out = out;
+    norm.tokens = kTokens;
+    norm.hidden = kHidden;
+    return norm;
+  }
+};
+
+// 1 + 2 - 1 = 2 everywhere, whose norm is 1: the weights remain.
+TEST(FusedApi, NormalisesAndScales) {
+  const HostGroup group(2);
+  group.run([](int rank, nearlightComm_t comm) {
+    Buffers buffers(rank);
+    nearlightRmsNorm_t norm = buffers.norm();
+    norm.eps = 0;
+    ASSERT_EQ(nearlightAllReduceRmsNorm(&norm, comm, nullptr), nearlightSuccess) << nearlightGetLastError();
+    for (std::size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(buffers.sum[i], kTwo) << i;
+      ASSERT_EQ(buffers.out[i], buffers.weight[i % kHidden]) << i;
+    }
+    norm.out = buffers.small;
+    norm.out_type = nearlightInt8;
+    norm.scale = &buffers.scale;
+    norm.residual = nullptr;
+    ASSERT_EQ(nearlightAllReduceRmsNorm(&norm, comm, nullptr), nearlightSuccess) << nearlightGetLastError();
+    for (std::size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(buffers.sum[i], kThree) << i;
+      ASSERT_EQ(buffers.small[i], i % 2 == 0 ? 2 : 6) << i;
+    }
+    norm.out_type = nearlightFloat8e4m3;
+    ASSERT_EQ(nearlightAllReduceRmsNorm(&norm, comm, nullptr), nearlightSuccess) << nearlightGetLastError();
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(buffers.small[i], i % 2 == 0 ? 0x40 : 0x4c) << i;
+  });
+}
+
+TEST(FusedApi, AddsABias) {
+  const HostGroup group(2);
+  group.run([](int rank, nearlightComm_t comm) {
+    Buffers buffers(rank);
+    for (std::uint16_t& one : buffers.weight) one = kMinusOne;
+    ASSERT_EQ(nearlightAllReduceBias(buffers.input, buffers.weight, buffers.input, kTokens, kHidden,
+                                     nearlightBfloat16, comm, nullptr),
+              nearlightSuccess)
+        << nearlightGetLastError();
+    for (const std::uint16_t one : buffers.input) ASSERT_EQ(one, kTwo);
+  });
+}
+
+TEST(FusedApi, WrongArgumentsAreNamed) {
+  const HostGroup group(1);
+  Buffers buffers(0);
+  const nearlightRmsNorm_t good = buffers.norm();
+  const auto refused = [&](nearlightResult_t code, const char* word, auto change) {
+    nearlightRmsNorm_t norm = good;
+    change(norm);
+    expect_error(nearlightAllReduceRmsNorm(&norm, group[0], nullptr), code,
+                 {"nearlightAllReduceRmsNorm", "rank 0", word});
+  };
+  refused(nearlightInvalidArgument, "size", [](auto& norm) { norm.size = 80; });
+  refused(nearlightInvalidArgument, "reserved", [](auto& norm) { norm.reserved = 1; });
+  refused(nearlightInvalidArgument, "type", [](auto& norm) { norm.type = nearlightFloat32; });
+  refused(nearlightInvalidArgument, "out_type", [](auto& norm) { norm.out_type = nearlightFloat16; });
+  refused(nearlightInvalidArgument, "out_type",
+          [](auto& norm) { norm.out_type = static_cast<nearlightDataType_t>(77); });
+  refused(nearlightInvalidArgument, "hidden: 1000", [](auto& norm) { norm.hidden = 1000; });
+  refused(nearlightInvalidArgument, "weight", [](auto& norm) { norm.weight = nullptr; });
+  refused(nearlightInvalidArgument, "scale", [](auto& norm) { norm.out_type = nearlightInt8; });
+  expect_error(nearlightAllReduceRmsNorm(nullptr, group[0], nullptr), nearlightInvalidArgument,
+               {"norm is NULL"});
+  struct {
+    nearlightRmsNorm_t norm;
+    std::uint64_t later;
+  } newer = {good, 0};
+  newer.norm.size = sizeof newer;
+  EXPECT_EQ(nearlightAllReduceRmsNorm(&newer.norm, group[0], nullptr), nearlightSuccess)
+      << nearlightGetLastError();
+  newer.later = 1;
+  expect_error(nearlightAllReduceRmsNorm(&newer.norm, group[0], nullptr), nearlightUnsupported, {"norm"});
+  expect_error(nearlightAllReduceBias(buffers.input, nullptr, buffers.out, kTokens, kHidden,
+                                      nearlightBfloat16, group[0], nullptr),
+               nearlightInvalidArgument, {"nearlightAllReduceBias", "bias"});
+}
+
+TEST(FusedApi, OfCpp) {
+  auto comms = Communicator::host_group(1);
+  Buffers buffers(1);
+  RmsNorm norm;
+  static_cast<nearlightRmsNorm_t&>(norm) = buffers.norm();
+  comms[0].all_reduce_rms_norm(norm);
+  EXPECT_EQ(buffers.sum[5], kOne);  // 2 - 1
+  comms[0].all_reduce_bias(buffers.input, buffers.weight, buffers.out, kTokens, kHidden, bf16);
+  EXPECT_EQ(buffers.out[0], kThree);
+  norm.hidden = 7;
+  EXPECT_THROW(comms[0].all_reduce_rms_norm(norm), Error);
+}
+
+}  // namespace
+}  // namespace nearlight::test
