@@ -27,16 +27,11 @@ class Traced {
     switch (point) {
       case DelayPoint::none:
         return;
-      case DelayPoint::before_publish: {
+      case DelayPoint::before_publish:
         epoch_ = protocol::next_epoch<S>(epoch_);
-        trace::EpochTimes& line = ring_[epoch_ & mask_];
-        line.epoch = epoch_;
-        line.collective = collective_;
-        line.at_ns[place(trace::Event::start)] = start_ns_ != 0 ? start_ns_ : now_ns;
-        line.at_ns[place(trace::Event::publish)] = now_ns;
-        start_ns_ = 0;
+        if (start_ns_ == 0) start_ns_ = now_ns;
+        publish_ns_ = now_ns;
         return;
-      }
       case DelayPoint::published:
         return note(trace::Event::published, now_ns);
       case DelayPoint::after_arrival:
@@ -48,15 +43,26 @@ class Traced {
 
  private:
   static NL_FN constexpr std::uint32_t place(trace::Event event) { return static_cast<std::uint32_t>(event); }
+  // The first one of an epoch also writes what came before it: stores in front of the sending would hold it up,
+  // behind it they fall into the wait.
   NL_FN void note(trace::Event event, std::uint64_t ns) const {
-    ring_[epoch_ & mask_].at_ns[place(event)] = ns;
+    trace::EpochTimes& line = ring_[epoch_ & mask_];
+    if (start_ns_ != 0) {
+      line.epoch = epoch_;
+      line.collective = collective_;
+      line.at_ns[place(trace::Event::start)] = start_ns_;
+      line.at_ns[place(trace::Event::publish)] = publish_ns_;
+      start_ns_ = 0;
+    }
+    line.at_ns[place(event)] = ns;
   }
 
   trace::EpochTimes* ring_;
   std::uint32_t mask_, collective_;
   mutable std::uint32_t epoch_;
   bool writes_;
-  mutable std::uint64_t start_ns_ = 0;  // until the first epoch has it
+  mutable std::uint64_t start_ns_ = 0;  // until it is written
+  mutable std::uint64_t publish_ns_ = 0;
 };
 
 }  // namespace nearlight::algorithm
