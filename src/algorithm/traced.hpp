@@ -43,8 +43,8 @@ class Traced {
 
  private:
   static NL_FN constexpr std::uint32_t place(trace::Event event) { return static_cast<std::uint32_t>(event); }
-  // The first one of an epoch also writes what came before it: stores in front of the sending would hold it up,
-  // behind it they fall into the wait.
+  // The first one of an epoch also writes what came before it: stores in front of the sending would hold it
+  // up, behind it they fall into the wait.
   NL_FN void note(trace::Event event, std::uint64_t ns) const {
     trace::EpochTimes& line = ring_[epoch_ & mask_];
     if (start_ns_ != 0) {

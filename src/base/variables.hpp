@@ -76,7 +76,8 @@ inline constexpr Text kDropInTakes{
     "all, or names by commas: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, "
     "send_recv",
     "all_reduce",
-    "Which of NCCL's functions the drop-in takes; the others than all_reduce have not run on a GPU yet. The "
+    "Which of NCCL's functions the drop-in takes; the others than all_reduce have not been taken between two "
+    "GPUs yet. The "
     "same on all "
     "ranks."};
 inline constexpr Switch kDump{

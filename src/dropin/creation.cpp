@@ -28,7 +28,7 @@ namespace {
 
 // As long as nearlight's own creation may take. The ranks have just met inside NCCL.
 constexpr std::int64_t kAttach_ms = 60'000;
-// The others have not run on a GPU yet.
+// The others have not been taken on two GPUs yet.
 constexpr const char* kTakesByDefault = "all_reduce";
 // As many ranks as nearlight has.
 constexpr int kMostRanks = 8;

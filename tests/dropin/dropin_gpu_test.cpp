@@ -1,5 +1,5 @@
 // A program that is written against NCCL alone, on two GPUs, with the drop-in preloaded: this program,
-// started again. It has not run on a GPU yet.
+// started again.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -9,7 +9,7 @@ Runs each of the programs below (collectives by themselves, CUDA graphs, DDP, FS
 parallelism; with expandable segments; with every function taken) as two processes, first as they are and then under
 `nearlight run --stats`, and compares what they give: to the bit, and where the bits differ by how much. Ends with 1 when
 a program fails or hangs, when results differ by more than rounding, or when the drop-in took none of the functions that
-a case is there for. Has not run on a GPU yet.
+a case is there for.
 """
 
 import argparse
