@@ -70,7 +70,34 @@ def split(rank, nranks, folder):
         return model.step(torch.tensor([0, 57, 99]), reduce).tolist()
 
 
+def sums_are_looked_at(rank, nranks, folder):
+    """Wrong elements of right all-reduces, and of some of which one is off in one element of rank 1."""
+    start(rank, nranks, folder)
+    model = Decoder(TINY, rank, nranks, torch.device("cpu"), torch.bfloat16, context=8)
+    model.make_cache(3)
+    made = [0]
+
+    def reduce(x):
+        total = x.float()
+        dist.all_reduce(total)
+        return total.to(x.dtype)
+
+    def spoiled(x):
+        y = reduce(x)
+        made[0] += 1
+        if rank == 1 and made[0] % TINY.all_reduces == 2:
+            y[0, 5] *= 1.01
+        return y
+
+    with torch.no_grad():
+        return [program.wrong_sums(program.Place(torch.device("cpu")), lambda call: model.step(torch.tensor([0, 57, 99]), call), one)
+                for one in (reduce, spoiled)]
+
+
 class Step(unittest.TestCase):
+    def test_sums_are_looked_at(self):
+        self.assertEqual(ranks.run(sums_are_looked_at, 2), [[0, 0], [0, program.CHECKED]])
+
     def test_all_ranks_have_the_same(self):
         results = ranks.run(split, 2)
         self.assertEqual(results[0], results[1])
