@@ -546,8 +546,9 @@ NEARLIGHT_API nearlightResult_t nearlightRecv(void* recv, size_t count, nearligh
  * and no receive's buffer may lie across another buffer of the group (but for a message to oneself in place:
  * send == recv). A call that was refused in between makes the end start nothing and return the same error.
  * Groups may be nested: the outermost end counts. Other calls are not held back. CPU ranks: one communicator
- * after another, each until its messages are there. Errors of the end: nearlightInvalidUsage (no group was
- * started), nearlightInvalidArgument (streams, buffers), and the calls' own. */
+ * after another, each until its messages are there. GPU ranks: at most 1000 messages with other ranks in a
+ * group of a communicator. Errors of the end: nearlightInvalidUsage (no group was started),
+ * nearlightInvalidArgument (streams, buffers), nearlightUnsupported (too many), and the calls' own. */
 NEARLIGHT_API nearlightResult_t nearlightGroupStart(void);
 NEARLIGHT_API nearlightResult_t nearlightGroupEnd(void);
 /* Ends all groups of this thread without starting anything. Errors: nearlightInvalidUsage (there is none). */

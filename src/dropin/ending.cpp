@@ -162,10 +162,16 @@ ncclResult_t destroy_communicator(const RealNccl& nccl, ncclComm* comm) {
   const Status ended = end_entry(nccl, *entry, comm, kReason);
   // It holds a part of the communicator, which goes all the same.
   if (!ended.ok()) log::warn("ncclCommDestroy: " + ended.text());
+  const bool blocking = entry->blocking;
+  const char* const limits = entry->limits;
   reuse_entry(*entry);
   const ncclResult_t result = nccl.ncclCommDestroy(comm);
-  // Then it is still there, without its companion.
-  if (result != ncclSuccess && result != ncclInProgress) add_entry(comm, kReason);
+  if (result != ncclSuccess && result != ncclInProgress) {
+    // Then it is still there, without its companion.
+    Entry& again = add_entry(comm, kReason);
+    again.blocking = blocking;
+    again.limits = limits;
+  }
   return forwarded(result);
 }
 

@@ -26,10 +26,20 @@ Status CudaCommunicator::enqueue_fused(const FusedCall& call, Stream stream_poin
                                        const CallOptions& options, bool& capturing) {
   if (own_way_failed()) return status();
   NL_TRY(check_fused(call));
-  if (call.tokens == 0) return {};
+  if (call.tokens == 0 && !check_) return {};
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
+  const Call checked{.collective = call.collective,
+                     .count = call.tokens * call.hidden,
+                     .type = call.type,
+                     .op = ReduceOp::sum,
+                     .options = options,
+                     .rows = runtime::rows_of(call)};
+  if (call.tokens == 0) {  // the others may have some
+    NL_TRY_ASSIGN(capturing, CudaControl::is_capturing(stream));
+    return compare_calls(checked, stream, capturing);
+  }
   NL_TRY(arguments_.check(buffers_of(call), stream));
   NL_TRY_ASSIGN(const route::FusedRoute route, explain_fused(call, options));
   const std::size_t count = call.tokens * call.hidden;
@@ -37,13 +47,7 @@ Status CudaCommunicator::enqueue_fused(const FusedCall& call, Stream stream_poin
   route_log_.note(call.collective, count, call.type, ReduceOp::sum, nranks(), route.route);
   NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
   if (check_) {
-    NL_TRY(compare_calls({.collective = call.collective,
-                          .count = count,
-                          .type = call.type,
-                          .op = ReduceOp::sum,
-                          .options = options,
-                          .rows = runtime::rows_of(call)},
-                         stream, capturing));
+    NL_TRY(compare_calls(checked, stream, capturing));
   }
   const algorithm::cuda::FusedArgs args{args_of_region(call.collective), rows_of(call, route)};
   const algorithm::cuda::FusedShape shape{call.type,           route.route.grid,

@@ -58,6 +58,11 @@ Status CudaCommunicator::enqueue_messages(std::span<const MessageCall> group, St
     if (nranks() > 1) break;
   }
   NL_TRY_ASSIGN(const MessagePlan plan, plan_messages(group, rank_, nranks(), facts_of, options));
+  if (plan.messages.size() > algorithm::cuda::kMostMessages &&
+      plan.route.algorithm != route::Algorithm::nccl) {
+    return failure(Code::unsupported, "%zu messages go together, and a kernel takes %u: make smaller groups",
+                   plan.messages.size(), algorithm::cuda::kMostMessages);
+  }
   if (plan.lanes == 0 && plan.copies.empty() && plan.route.algorithm != route::Algorithm::nccl) return {};
   if (own_way_failed && !algorithm::is_elsewhere(plan.route.algorithm)) return status();
   NL_TRY_ASSIGN(capturing, CudaControl::retain_for_capture(control_, stream));
@@ -73,7 +78,11 @@ Status CudaCommunicator::enqueue_messages(std::span<const MessageCall> group, St
     if (!ordered.ok()) return ordered;
   }
   for (const MessagePlan::Copy& copy : plan.copies) {
-    NL_TRY(copy_by_kernel(copy.to, copy.from, copy.bytes, stream));
+    Status copied = copy_by_kernel(copy.to, copy.from, copy.bytes, stream);
+    if (copied.ok()) continue;
+    // The others have to learn that this rank's messages do not come.
+    return plan.route.algorithm == route::Algorithm::nccl ? handed_over(std::move(copied), stream, capturing)
+                                                          : launched(std::move(copied), stream, capturing);
   }
   if (plan.messages.empty()) return {};
   if (plan.route.algorithm == route::Algorithm::nccl) return hand_over(group, stream, capturing);

@@ -63,9 +63,14 @@ Status check_own(std::span<const MessageCall> group, int rank) {
   return {};
 }
 
-bool is_to_itself_in_place(const MessageCall& a, const MessageCall& b, int rank) {
-  return a.peer == rank && b.peer == rank && a.sends != b.sends && a.buffer == b.buffer &&
-         a.bytes() == b.bytes();
+// Receives from this rank itself that find in their buffer what they bring: the i-th is of the i-th send.
+std::vector<const MessageCall*> in_place(std::span<const MessageCall> group, int rank) {
+  const auto sent = to_itself(group, rank, true), received = to_itself(group, rank, false);
+  std::vector<const MessageCall*> found;
+  for (std::size_t i = 0; i < received.size(); ++i) {
+    if (sent[i]->buffer == received[i]->buffer) found.push_back(received[i]);
+  }
+  return found;
 }
 
 }  // namespace
@@ -75,8 +80,11 @@ Status check_together(std::span<const MessageCall> group, int rank) {
   if (group.size() < 2) return {};
   std::vector<const MessageCall*> by_place;
   by_place.reserve(group.size());
+  const auto unchanged = in_place(group, rank);
   for (const MessageCall& message : group) {
-    if (message.count != 0) by_place.push_back(&message);
+    if (message.count == 0) continue;
+    if (std::find(unchanged.begin(), unchanged.end(), &message) == unchanged.end())
+      by_place.push_back(&message);
   }
   const auto first_byte = [](const MessageCall* message) {
     return reinterpret_cast<std::uintptr_t>(message->buffer);
@@ -88,8 +96,7 @@ Status check_together(std::span<const MessageCall> group, int rank) {
   const auto reach = [&](const MessageCall* message) { return first_byte(message) + message->bytes(); };
   for (const MessageCall* const message : by_place) {
     const MessageCall* const other = message->sends ? receive : any;
-    if (other != nullptr && reach(other) > first_byte(message) &&
-        !is_to_itself_in_place(*message, *other, rank)) {
+    if (other != nullptr && reach(other) > first_byte(message)) {
       return failure(Code::invalid_argument,
                      "recv: of the messages that go together, the buffers of %s (%p, peer %d) and %s (%p, "
                      "peer %d) overlap",

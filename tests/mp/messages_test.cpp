@@ -238,6 +238,13 @@ TEST_P(Messages, ToItself) {
                                     {false, &value, 1, DataType::u32, rank}};
     expect_ok(problems, "in place", comm.messages(in_place, nullptr));
     expect_failure(problems, "alone", comm.messages({in_place, 1}, nullptr), Code::invalid_usage, {"itself"});
+    // Two that change places are not in place, each of them: one would be overwritten before it is read.
+    std::uint32_t second = 9;
+    const MessageCall swapped[] = {in_place[0],
+                                   {true, &second, 1, DataType::u32, rank},
+                                   {false, &second, 1, DataType::u32, rank},
+                                   in_place[1]};
+    expect_failure(problems, "swapped", comm.messages(swapped, nullptr), Code::invalid_argument, {"overlap"});
     MessageCall other[] = {in_place[0], in_place[1]};
     std::uint32_t two[2] = {};
     other[1].buffer = two;
