@@ -20,8 +20,9 @@ ncclResult_t made(Call call, ncclComm_t* place, const ncclConfig_t* config, nccl
     const InsideNccl inside;
     return call();
   }();
-  if (parent != nullptr && !one[0].wish.blocking) {
-    // NCCL writes its handle at some time of its own, and a program may use it at once.
+  if (parent != nullptr && (result == ncclInProgress || !one[0].wish.blocking)) {
+    // By its configuration or by NCCL_COMM_BLOCKING=0. NCCL writes its handle at some time of its own, and a
+    // program may use it at once.
     note("communicator", {false, "split from one that does not block"});
     return forwarded(result);
   }

@@ -134,14 +134,16 @@ ncclResult_t end_group(const RealNccl& nccl) {
   const auto ordered = entries_to_order(group, entries);
   Status started = start_taken(group, entries, ordered);
   const ncclResult_t result = nccl.ncclGroupEnd();
-  if (!started.ok() || (result != ncclSuccess && result != ncclInProgress)) {
-    give_up(entries);
-    return started.ok() ? forwarded(result) : failed(started);
-  }
+  const bool ended = result == ncclSuccess || result == ncclInProgress;
+  if (!started.ok() || !ended) give_up(entries);
+  if (!ended) return started.ok() ? forwarded(result) : failed(started);
   for (Entry* const entry : ordered) {
-    if (const Status behind = order_after(nccl, group, *entry, result); !behind.ok()) return failed(behind);
+    if (!started.ok()) break;
+    started = order_after(nccl, group, *entry, result);
   }
-  return attach_now(result, group.made);
+  // Whatever has failed: the other ranks make companions of what NCCL has made, and would wait for this one.
+  const ncclResult_t attached = attach_now(result, group.made);
+  return started.ok() ? attached : failed(started);
 }
 
 }  // namespace

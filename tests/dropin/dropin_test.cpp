@@ -94,6 +94,7 @@ TEST(DropIn, NonBlockingByTheVariable) {
   expect_good("all_at_once_non_blocking", {"NCCL_COMM_BLOCKING=0", "FAKE_ATTACH=slow"});
 }
 TEST(DropIn, SplitFromANonBlocking) { expect_good("split_from_a_non_blocking", {"NCCL_COMM_BLOCKING=0"}); }
+TEST(DropIn, SplitWithAConfiguration) { expect_good("split_with_a_configuration", {"NCCL_COMM_BLOCKING=0"}); }
 TEST(DropIn, NonBlockingIsFinalizedBehindTheCall) {
   expect_good("finalized_behind", {"NCCL_COMM_BLOCKING=0"});
   expect_good("finalized_and_aborted", {"NCCL_COMM_BLOCKING=0"});

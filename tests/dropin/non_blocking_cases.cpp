@@ -180,13 +180,13 @@ void finalized_and_aborted() {
 }
 
 // When there is one is NCCL's to tell: no rank gives it a companion.
-void split_from_a_non_blocking() {
+void split_by(ncclConfig_t* config) {
   ncclComm_t comms[2] = {}, splits[2] = {};
   Sums sums;
   CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclInProgress);
   for (ncclComm_t comm : comms) expect_ready(comm);
   on_ranks(2, [&](int rank) {
-    CHECK(ncclCommSplit(comms[rank], 0, rank, &splits[rank], nullptr) == ncclInProgress);
+    CHECK(ncclCommSplit(comms[rank], 0, rank, &splits[rank], config) == ncclInProgress);
     expect_ready(splits[rank]);
     CHECK(sums.reduce(rank, splits[rank]) == ncclInProgress);
   });
@@ -196,9 +196,16 @@ void split_from_a_non_blocking() {
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
   CHECK(fakeNcclLive() == 0);
 }
+void split_from_a_non_blocking() { split_by(nullptr); }
+// The configuration does not say so, the variable does.
+void split_with_a_configuration() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  split_by(&config);
+}
 
 constexpr Case kCases[] = {{"non_blocking", non_blocking},
                            {"split_from_a_non_blocking", split_from_a_non_blocking},
+                           {"split_with_a_configuration", split_with_a_configuration},
                            {"all_at_once_non_blocking", all_at_once_non_blocking},
                            {"non_blocking_group", non_blocking_group},
                            {"non_blocking_that_is_aborted", non_blocking_that_is_aborted},
