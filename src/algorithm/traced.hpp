@@ -10,27 +10,32 @@
 
 namespace nearlight::algorithm {
 
-// Made once a call, by each thread of the group; one of them writes.
+// Made once a call, by each thread of the group. All of them read the clock and one writes: a thread that took
+// another way than the rest of its warp would hold the warp up twice at every point.
 template <class S>
 class Traced {
  public:
   // `ring`: of the region, `lines` of them, a power of two; `epoch`: the last one used.
   NL_FN Traced(trace::EpochTimes* ring, std::uint32_t lines, std::uint32_t collective, std::uint32_t epoch,
                bool writes)
-      : ring_(ring), mask_(lines - 1), collective_(collective), epoch_(epoch), writes_(writes) {
-    if (writes_) start_ns_ = S::now_ns();
-  }
+      : ring_(ring),
+        mask_(lines - 1),
+        collective_(collective),
+        epoch_(epoch),
+        writes_(writes),
+        start_ns_(S::now_ns()) {}
 
   NL_FN void at(DelayPoint point) const {
-    if (!writes_) return;
     const std::uint64_t now_ns = S::now_ns();
     switch (point) {
       case DelayPoint::none:
         return;
       case DelayPoint::before_publish:
         epoch_ = protocol::next_epoch<S>(epoch_);
-        if (start_ns_ == 0) start_ns_ = now_ns;
+        if (!started_) start_ns_ = now_ns;
         publish_ns_ = now_ns;
+        started_ = false;
+        begun_ = true;
         return;
       case DelayPoint::published:
         return note(trace::Event::published, now_ns);
@@ -46,13 +51,15 @@ class Traced {
   // The first one of an epoch also writes what came before it: stores in front of the sending would hold it
   // up, behind it they fall into the wait.
   NL_FN void note(trace::Event event, std::uint64_t ns) const {
+    const bool first = begun_;
+    begun_ = false;
+    if (!writes_) return;
     trace::EpochTimes& line = ring_[epoch_ & mask_];
-    if (start_ns_ != 0) {
+    if (first) {
       line.epoch = epoch_;
       line.collective = collective_;
       line.at_ns[place(trace::Event::start)] = start_ns_;
       line.at_ns[place(trace::Event::publish)] = publish_ns_;
-      start_ns_ = 0;
     }
     line.at_ns[place(event)] = ns;
   }
@@ -61,7 +68,9 @@ class Traced {
   std::uint32_t mask_, collective_;
   mutable std::uint32_t epoch_;
   bool writes_;
-  mutable std::uint64_t start_ns_ = 0;  // until it is written
+  mutable bool started_ = true;  // the next epoch has its start: it is the call's first
+  mutable bool begun_ = false;   // the epoch's start and publish are not written yet
+  mutable std::uint64_t start_ns_;
   mutable std::uint64_t publish_ns_ = 0;
 };
 
