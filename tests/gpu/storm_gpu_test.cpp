@@ -1,5 +1,6 @@
-// The storm on GPUs. With arguments of its own the program runs that storm alone, for as long as they say:
-// nearlight_test_storm_gpu --seed 7 --seconds 300 --operations 0 --gpus 2
+// The storm on GPUs, and main() of the program. With arguments of its own the program runs that storm alone,
+// for as long as they say:
+// nearlight_test_fault_gpu --seed 7 --seconds 300 --operations 0 --gpus 2
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
