@@ -10,8 +10,8 @@
 
 namespace nearlight::algorithm {
 
-// Made once a call, by each thread of the group. All of them read the clock and one writes: a thread that took
-// another way than the rest of its warp would hold the warp up twice at every point.
+// Made once a call, by each thread of the group. All of them read the clock and one writes: a thread that
+// took another way than the rest of its warp would hold the warp up twice at every point.
 template <class S>
 class Traced {
  public:

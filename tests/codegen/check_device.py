@@ -11,8 +11,8 @@ import re
 import subprocess
 import sys
 
-LINE = ("st.relaxed.sys.global.v4.u32", "ld.relaxed.sys.global.v4.u32")
-PACKET = ("st.relaxed.sys.global.v2.u64", "ld.relaxed.sys.global.v2.u64")
+LINE = ("st.relaxed.sys.global.L2::cache_hint.v4.u32", "ld.relaxed.sys.global.L2::cache_hint.v4.u32")
+PACKET = ("st.relaxed.sys.global.L2::cache_hint.v2.u64", "ld.relaxed.sys.global.L2::cache_hint.v2.u64")
 FLAG = ("st.release.sys.global.u32", "ld.acquire.sys.global.u32")
 ORDERS = ("fence.", "membar.", ".release.", ".acquire.", ".volatile.")
 ATOMIC = ("\tatom.", "\tred.")

@@ -51,9 +51,12 @@ ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that doe
 SLOW_SPILL_BYTES = 64   # kernels that only measure or take their operator at run time; the others never spill
 STACK_BYTES = 128       # what the cold functions out of line are called with
 
+# What small messages touch is kept in L2; LL128's lines and the packets of large messages are not.
+KEPT_LINE_STORE, KEPT_LINE_LOAD = "st.relaxed.sys.global.L2::cache_hint.v4.u32", "ld.relaxed.sys.global.L2::cache_hint.v4.u32"
 LINE_STORE, LINE_LOAD = "st.relaxed.sys.global.v4.u32", "ld.relaxed.sys.global.v4.u32"
 FLAG_STORE, FLAG_LOAD = "st.release.sys.global.u32", "ld.acquire.sys.global.u32"
 CELL_STORE, CELL_LOAD = "st.global.v2.u64", "ld.global.v2.u64"
+KEPT_PACKET_STORE, KEPT_PACKET_LOAD = "st.relaxed.sys.global.L2::cache_hint.v2.u64", "ld.relaxed.sys.global.L2::cache_hint.v2.u64"
 PACKET_STORE, PACKET_LOAD = "st.relaxed.sys.global.v2.u64", "ld.relaxed.sys.global.v2.u64"
 ABORT_LOAD = "ld.relaxed.sys.global.u32"
 LINE_ADDS = {"f32": "red.relaxed.sys.global.add.v4.f32", "f16": "red.relaxed.sys.global.add.noftz.v4.f16x2",
@@ -95,12 +98,14 @@ class Kernel:
         self.one_round = given.get("one_round") == "1" or (not self.fused and self.protocol == "sentinel" and self.held > 0)
         self.by_parts = match.re in (MOVED_NAME, REDUCED_NAME)
         self.has_loop = self.op == "any" or given.get("one_round") == "0"
+        # Sentinel: its packets are to stay in L2.
+        self.keeps = self.held == 1 or self.op == "any"
         self.body = body
         # Instructions in the order of the text, without predicates and labels: ("ld.global.u32", the whole statement).
         self.code = []
         for statement in re.sub(r"//[^\n]*", "", body).replace("\n", " ").split(";"):
             statement = re.sub(r"^(?:\s*(?:[{}]|[$\w]+:(?!:)))*\s*", "", statement).strip()
-            found = re.match(r"(?:@!?%?\w+\s+)?([a-z][a-z0-9_]*(?:\.[a-z0-9_:]+)*)\b", statement)
+            found = re.match(r"(?:@!?%?\w+\s+)?([a-z][a-z0-9_]*(?:\.[a-zL0-9_:]+)*)\b", statement)
             if found:
                 self.code.append((found.group(1), statement))
         # Where in the kernel's one parameter it reads, in bytes.
@@ -198,14 +203,14 @@ def rule_foreign(kernel):
 
 
 def rule_lines(kernel):
-    """LL: lines in one access of 16 bytes, relaxed; nothing acquires or releases."""
+    """LL: lines in one access of 16 bytes, relaxed and kept in L2; nothing acquires or releases."""
     if kernel.protocol != "ll" or kernel.variant != "once":
         return
-    for wanted in (LINE_STORE, LINE_LOAD):
+    for wanted in (KEPT_LINE_STORE, KEPT_LINE_LOAD):
         if wanted not in [name for name, _ in kernel.code]:
             yield f"no {wanted}"
     for name in kernel.instructions(r"(ld|st)\.\w+\.sys"):
-        if name not in (LINE_STORE, LINE_LOAD, ABORT_LOAD):
+        if name not in (KEPT_LINE_STORE, KEPT_LINE_LOAD, ABORT_LOAD):
             yield f"{name} reaches other ranks"
     for name in kernel.instructions(r"[a-z]+\.(acquire|release|acq_rel|sc|volatile)|atom|red\b"):
         yield f"{name} in an LL kernel"
@@ -227,14 +232,15 @@ def rule_wide(kernel):
 
 
 def rule_packets(kernel):
-    """Sentinel: packets in one access of 16 bytes, relaxed; nothing acquires or releases."""
+    """Sentinel: packets in one access of 16 bytes, relaxed, kept in L2 where they are few; nothing acquires or releases."""
     if kernel.protocol != "sentinel":
         return
-    for wanted in (PACKET_STORE, PACKET_LOAD):
+    store, load = (KEPT_PACKET_STORE, KEPT_PACKET_LOAD) if kernel.keeps else (PACKET_STORE, PACKET_LOAD)
+    for wanted in (store, load):
         if wanted not in [name for name, _ in kernel.code]:
             yield f"no {wanted}"
     for name in kernel.instructions(r"(ld|st)\.\w+\.sys"):
-        if name not in (PACKET_STORE, PACKET_LOAD, ABORT_LOAD):
+        if name not in (store, load, ABORT_LOAD):
             yield f"{name} reaches other ranks"
     for name in kernel.instructions(r"(ld|st)\.(acquire|release|volatile)|atom|red\b"):
         yield f"{name} in a sentinel kernel"
@@ -269,7 +275,7 @@ def loops(body):
 
 def poll_loops(kernel):
     """For each load that waits for what arrives, the smallest loop around it."""
-    load = {"sentinel": PACKET_LOAD, "simple": FLAG_LOAD}.get(kernel.protocol, LINE_LOAD)
+    load = {"sentinel": KEPT_PACKET_LOAD if kernel.keeps else PACKET_LOAD, "simple": FLAG_LOAD, "ll": KEPT_LINE_LOAD}.get(kernel.protocol, LINE_LOAD)
     around = [loop for loop in loops(kernel.body) if any(load in part for part in loop)]
     # A loop that contains another one of them goes over rounds, or over rows of threads.
     return [loop for loop in around
@@ -377,10 +383,12 @@ def self_test(kernels):
         ("sum", "ll", 4, 1): {"order"},
         ("sum", "ll", 4, 2): {"lines"},
         ("sum", "ll", 8, 1): {"resources"},
+        ("sum", "ll", 8, 2): {"lines"},
         ("sum", "simple", 2, 0): {"flags"},
         ("sum", "simple", 4, 0): {"flags"},
         ("sum", "simple", 8, 0): {"foreign"},
         ("sum", "sentinel", 2, 1): {"packets"},
+        ("sum", "sentinel", 4, 1): {"packets"},
         ("sum", "sentinel", 2, 2): {"fence"},
         ("sum", "sentinel", 2, 4): {"packets"},
         ("sum", "sentinel", 2, 0): set(),

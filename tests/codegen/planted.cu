@@ -33,6 +33,17 @@ __device__ __forceinline__ void line(std::uint32_t* at) {
                "r"(d)
                : "memory");
 }
+constexpr std::uint64_t kKeep = 0x14f0'0000'0000'0000;
+__device__ __forceinline__ void kept_line(std::uint32_t* at) {
+  std::uint32_t a, b, c, d;
+  asm volatile("ld.relaxed.sys.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "l"(at), "l"(kKeep)
+               : "memory");
+  asm volatile("st.relaxed.sys.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(at + 4),
+               "r"(a), "r"(b), "r"(c), "r"(d), "l"(kKeep)
+               : "memory");
+}
 __device__ __forceinline__ void narrow_line(std::uint32_t* at) {
   std::uint32_t a, b;
   asm volatile("ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "l"(at) : "memory");
@@ -49,15 +60,17 @@ __device__ __forceinline__ void relaxed_flag(std::uint32_t* at) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at + 4), "r"(a) : "memory");
 }
 // Waits for 7: by acquiring loads beside those of the line, or with a fence in every turn.
+template <bool kKept>
 __device__ __forceinline__ void acquiring_poll(std::uint32_t* at) {
-  std::uint32_t a, b, c, d, flag;
+  std::uint32_t flag;
   do {
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
-                 : "l"(at)
-                 : "memory");
+    if constexpr (kKept) {
+      kept_line(at);
+    } else {
+      line(at);
+    }
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(flag) : "l"(at) : "memory");
-  } while (a + b + c + d + flag != 7);
+  } while (flag != 7);
 }
 __device__ __forceinline__ void fencing_poll(std::uint32_t* at) {
   std::uint32_t flag;
@@ -83,17 +96,20 @@ __global__ void __launch_bounds__(512) all_reduce_one_shot(const __grid_constant
     let_next_in();
     wait();
   } else {
-    if constexpr (!good && ll && kMax == 2 && kHeld == 2) line(args.memory + 64);  // reads before it waits
+    if constexpr (!good && ll && kMax == 2 && kHeld == 2)
+      kept_line(args.memory + 64);  // reads before it waits
     wait();
     let_next_in();
   }
-  if constexpr (polls_wrong && ll) acquiring_poll(args.memory);
+  if constexpr (polls_wrong && ll) acquiring_poll<true>(args.memory);
   if constexpr (polls_wrong && !ll) fencing_poll(args.memory);
   if constexpr (ll) {
     if constexpr (!good && kMax == 2 && kHeld == 4) {
       narrow_line(args.memory);  // 8 bytes at a time
+    } else if constexpr (!good && kMax == 8 && kHeld == 2) {
+      line(args.memory);  // not kept in L2
     } else {
-      line(args.memory);
+      kept_line(args.memory);
     }
     if constexpr (!good && kMax == 2 && kHeld == 1) __threadfence_system();
     if constexpr (!good && kMax == 4 && kHeld == 2)
@@ -133,10 +149,10 @@ template <class T, ReduceOp op, int kMax, int kHeld>
 __global__ void __launch_bounds__(512) all_reduce_sentinel(const __grid_constant__ AllReduceArgs args) {
   wait();
   let_next_in();
-  if constexpr (kHeld == 1) {
+  if constexpr (kHeld == 1 && kMax == 2) {
     cell(args.cells);  // weak accesses
   } else {
-    packet(args.cells);
+    packet(args.cells);  // of one packet a thread: not kept in L2
   }
   if constexpr (kHeld == 2 || kHeld == 0) __threadfence_system();  // right between rounds only
   if constexpr (kHeld == 4) flag(args.memory + 32);                // an acquire and a release too many
@@ -152,7 +168,7 @@ __global__ void __launch_bounds__(512) all_reduce_ll128(const __grid_constant__ 
   } else {
     narrow_line(args.memory);  // 8 bytes at a time
   }
-  if constexpr (good && kMax == 4) acquiring_poll(args.memory);
+  if constexpr (good && kMax == 4) acquiring_poll<false>(args.memory);
   if constexpr (!good && kMax == 8) __threadfence_system();
 }
 template __global__ void all_reduce_ll128<int, ReduceOp::sum, 2>(const __grid_constant__ AllReduceArgs);
@@ -175,6 +191,8 @@ template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 0>(
     const __grid_constant__ AllReduceArgs);
 template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 1>(
     const __grid_constant__ AllReduceArgs);
+template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 4, 1>(
+    const __grid_constant__ AllReduceArgs);
 template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 2>(
     const __grid_constant__ AllReduceArgs);
 template __global__ void all_reduce_sentinel<float, ReduceOp::sum, 2, 4>(
@@ -193,6 +211,7 @@ PLANT(sum, 2, ll, 4)
 PLANT(sum, 4, ll, 1)
 PLANT(sum, 4, ll, 2)
 PLANT(sum, 8, ll, 1)
+PLANT(sum, 8, ll, 2)
 PLANT(sum, 2, simple, 0)
 PLANT(sum, 4, simple, 0)
 PLANT(sum, 8, simple, 0)

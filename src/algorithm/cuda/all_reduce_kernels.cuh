@@ -19,9 +19,11 @@ namespace nearlight::algorithm::cuda {
 
 using exec::CudaSpace;
 // Two ranks are the case where every instruction counts: their number is then a constant.
-template <int kMax>
-using Region = protocol::FlatRegion<CudaSpace, kMax == 2 ? 2 : 0>;
-using State = protocol::RegionState<CudaSpace>;
+template <int kMax, class S = CudaSpace>
+using Region = protocol::FlatRegion<S, kMax == 2 ? 2 : 0>;
+template <class S>
+using StateOf = protocol::RegionState<S>;
+using State = StateOf<CudaSpace>;
 static_assert(exec::ExecSpace<CudaSpace> && exec::Coop<exec::CtaCoop> && protocol::RegionView<Region<2>>);
 static_assert(sizeof(State) == sizeof(RegionStateWords));
 
@@ -31,13 +33,14 @@ inline constexpr int kSimpleUnroll = kMax <= 2   ? 4
                                      : kMax <= 4 ? 2
                                                  : 1;
 
-template <int kMax>
-NL_FN Region<kMax> region_of(const AllReduceArgs& args, std::uint32_t cta) {
+template <int kMax, class S = CudaSpace>
+NL_FN Region<kMax, S> region_of(const AllReduceArgs& args, std::uint32_t cta) {
   const protocol::RegionLayout layout{args.nranks,  args.slots, args.cells,
                                       args.packets, args.wide,  args.sums};
-  return Region<kMax>(args.regions + cta * args.region_bytes, args.stride, args.rank, layout);
+  return Region<kMax, S>(args.regions + cta * args.region_bytes, args.stride, args.rank, layout);
 }
-NL_FN protocol::Control<CudaSpace> control_of(const AllReduceArgs& args) {
+template <class S = CudaSpace>
+NL_FN protocol::Control<S> control_of(const AllReduceArgs& args) {
   return {args.abort, args.claim, args.valid, args.record, args.timeout_ns};
 }
 
@@ -172,18 +175,20 @@ __global__ void __launch_bounds__(kMaxThreads, kHeld == kAnyLength ? 1 : 2)
   using Math = PackMath<CudaSpace, T, op>;
   using Bufs = Buffer<CudaSpace, T>;
   using Rewrite = SentinelCell<T>;
+  // A packet a thread is at most half a MiB of them.
+  using Space = std::conditional_t<kHeld == 1, CudaSpace, exec::CudaStreamSpace>;
   constexpr bool kAnyWidth = kHeld == kAnyLength || kHeld == 1;
   const std::uint32_t cta = exec::cta_index();
   const Share share{cta, exec::cta_count()};
   const std::conditional_t<kAnyWidth, exec::CtaCoop, exec::FixedCtaCoop<kMaxThreads>> coop;
-  const auto region = region_of<kMax>(args, cta);
-  const auto control = control_of(args);
+  const auto region = region_of<kMax, Space>(args, cta);
+  const auto control = control_of<Space>(args);
   const Bufs input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
-  State* state = reinterpret_cast<State*>(args.states) + cta;
+  auto* state = reinterpret_cast<StateOf<Space>*>(args.states) + cta;
   exec::keep(state);
 
   if constexpr (kHeld > 0) {
-    const OneShotSentinel<Math, Rewrite, kMax, kHeld, Region<kMax>, Bufs> work(
+    const OneShotSentinel<Math, Rewrite, kMax, kHeld, Region<kMax, Space>, Bufs> work(
         region, coop.thread_rank(), coop.size(), share, input, output);
     exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
     exec::allow_dependent_launch();
@@ -226,14 +231,16 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 template <class T, ReduceOp op, int kMax>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     all_reduce_two_shot(const __grid_constant__ AllReduceArgs args) {
+  using Space = exec::CudaStreamSpace;
   const std::uint32_t cta = exec::cta_index();
   const exec::CtaCoop coop;
-  const auto region = region_of<kMax>(args, cta);
+  const auto region = region_of<kMax, Space>(args, cta);
   const Buffer<CudaSpace, T> input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
-  State& state = reinterpret_cast<State*>(args.states)[cta];
+  auto& state = reinterpret_cast<StateOf<Space>*>(args.states)[cta];
   exec::wait_for_previous_kernel();
   exec::allow_dependent_launch();
-  protocol::Session session(region, coop, state, control_of(args), args.first_region + cta, args.collective);
+  protocol::Session session(region, coop, state, control_of<Space>(args), args.first_region + cta,
+                            args.collective);
   two_shot<SentinelUnits<SentinelCell<T>>, kMax>(session, {cta, exec::cta_count()}, input, output, NoDelay{},
                                                  PackMath<CudaSpace, T, op>{});
   session.close();

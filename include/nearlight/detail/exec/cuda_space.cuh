@@ -11,6 +11,14 @@
 #include <nearlight/detail/exec/fn.hpp>
 #include <nearlight/detail/exec/small_float.hpp>
 
+// An access that asks L2 to keep its line before others: between two operations of a model's step its weights
+// stream through L2, and what a small operation touches would have to come back from memory.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define NL_KEPT(access, operands, policy) access ".L2::cache_hint" operands ", " policy ";"
+#else
+#define NL_KEPT(access, operands, policy) access operands ";"
+#endif
+
 namespace nearlight::exec {
 
 struct CudaSpace {
@@ -27,21 +35,25 @@ struct CudaSpace {
     Vec part[kLineThreads];
   };
 
+  // What `createpolicy.fractional.L2::evict_last` with all of the accesses gives, which is made of several
+  // instructions at each use (a GPU test compares them).
+  static constexpr std::uint64_t kKeep = 0x14f0'0000'0000'0000;
+
   static constexpr std::uint32_t kPollsPerCheck = 2048;  // about 0.3 ms of polling
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
   static constexpr bool kUnalignedAccess = false;
 
   static NL_FN void store_line(Line& line, Pack pack, std::uint32_t flag) {
-    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %3, %2, %3};" ::"l"(&line), "r"(low_half(pack)),
-                 "r"(high_half(pack)), "r"(flag)
+    asm volatile(NL_KEPT("st.relaxed.sys.global", ".v4.u32 [%0], {%1, %3, %2, %3}", "%4")::"l"(&line),
+                 "r"(low_half(pack)), "r"(high_half(pack)), "r"(flag), "l"(kKeep)
                  : "memory");
   }
 
   static NL_FN bool try_load_line(const Line& line, std::uint32_t flag, Pack& out, std::uint32_t& seen) {
     std::uint32_t low, low_flag, high, high_flag;
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile(NL_KEPT("ld.relaxed.sys.global", ".v4.u32 {%0, %1, %2, %3}, [%4]", "%5")
                  : "=r"(low), "=r"(low_flag), "=r"(high), "=r"(high_flag)
-                 : "l"(&line)
+                 : "l"(&line), "l"(kKeep)
                  : "memory");
     out = join_halves(low, high);
     seen = low_flag == flag ? high_flag : low_flag;
@@ -57,7 +69,8 @@ struct CudaSpace {
     } else if constexpr (scope == Scope::system) {
       asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(&word), "r"(value) : "memory");
     } else {
-      asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(&word), "r"(value) : "memory");
+      asm volatile(NL_KEPT("st.relaxed.gpu.global", ".u32 [%0], %1", "%2")::"l"(&word), "r"(value), "l"(kKeep)
+                   : "memory");
     }
   }
 
@@ -71,7 +84,10 @@ struct CudaSpace {
     } else if constexpr (scope == Scope::system) {
       asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(&word) : "memory");
     } else {
-      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(&word) : "memory");
+      asm volatile(NL_KEPT("ld.relaxed.gpu.global", ".u32 %0, [%1]", "%2")
+                   : "=r"(value)
+                   : "l"(&word), "l"(kKeep)
+                   : "memory");
     }
     return value;
   }
@@ -97,15 +113,15 @@ struct CudaSpace {
   }
 
   static NL_FN void store_packet(Packet& packet, const Vec& value) {
-    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(&packet), "l"(value.pack[0]),
-                 "l"(value.pack[1])
+    asm volatile(NL_KEPT("st.relaxed.sys.global", ".v2.u64 [%0], {%1, %2}", "%3")::"l"(&packet),
+                 "l"(value.pack[0]), "l"(value.pack[1]), "l"(kKeep)
                  : "memory");
   }
   static NL_FN Vec load_packet(const Packet& packet) {
     Vec value;
-    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+    asm volatile(NL_KEPT("ld.relaxed.sys.global", ".v2.u64 {%0, %1}, [%2]", "%3")
                  : "=l"(value.pack[0]), "=l"(value.pack[1])
-                 : "l"(&packet)
+                 : "l"(&packet), "l"(kKeep)
                  : "memory");
     return value;
   }
@@ -352,6 +368,24 @@ struct CudaSpace {
     return {{join_halves(a, b), join_halves(c, d)}};
   }
 };
+
+// For large messages, whose packets would take room in L2 that others need more.
+struct CudaStreamSpace : CudaSpace {
+  static NL_FN void store_packet(Packet& packet, const Vec& value) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(&packet), "l"(value.pack[0]),
+                 "l"(value.pack[1])
+                 : "memory");
+  }
+  static NL_FN Vec load_packet(const Packet& packet) {
+    Vec value;
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(value.pack[0]), "=l"(value.pack[1])
+                 : "l"(&packet)
+                 : "memory");
+    return value;
+  }
+};
+#undef NL_KEPT
 
 // A wrong space, for the test of the test of lines: the half of a line that has the word goes first.
 struct CudaSpaceTorn : CudaSpace {
