@@ -75,6 +75,7 @@ CudaControl::~CudaControl() {
   if (states_ != nullptr) (void)cudaFree(states_);
   if (claim_ != nullptr) (void)cudaFree(claim_);
   if (trace_ != nullptr) (void)cudaFree(trace_);
+  if (turns_ != nullptr) (void)cudaFree(turns_);
   if (pipe_ends_ != nullptr) (void)cudaFree(pipe_ends_);
   if (host_ != nullptr) (void)cudaFreeHost(host_);
   if (staging_ != nullptr) (void)cudaFreeHost(staging_);
@@ -117,10 +118,13 @@ Status CudaControl::add_buffer(std::size_t bytes) {
   return {};
 }
 
-Status CudaControl::add_trace(std::uint32_t regions) {
+Status CudaControl::add_trace(std::uint32_t regions, std::size_t turn_rings) {
   const std::size_t bytes = std::size_t{regions} * trace::kLinesOnGpu * sizeof(trace::EpochTimes);
   NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&trace_), bytes));
   NL_TRY_CUDA(cudaMemset(trace_, 0, bytes));
+  const std::size_t turn_bytes = turn_rings * trace::kTurnLinesOnGpu * sizeof(trace::TurnTimes);
+  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&turns_), turn_bytes));
+  NL_TRY_CUDA(cudaMemset(turns_, 0, turn_bytes));
   NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
   return {};
 }

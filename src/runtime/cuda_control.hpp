@@ -14,6 +14,7 @@
 #include "algorithm/cuda/messages.hpp"
 #include "base/status.hpp"
 #include "trace/epoch_ring.hpp"
+#include "trace/turn_ring.hpp"
 
 namespace nearlight::runtime {
 
@@ -38,8 +39,10 @@ class CudaControl {
 
   // Zeroed rings of times for traced kernels, which outlive the communicator with the graphs that captured
   // such kernels.
-  Status add_trace(std::uint32_t regions);
+  // `turn_rings`: of the ends of pipes (trace/turn_ring.hpp).
+  Status add_trace(std::uint32_t regions, std::size_t turn_rings);
   trace::EpochTimes* trace() const { return trace_; }
+  trace::TurnTimes* turns() const { return turns_; }
 
   // This rank's ends of the pipes that messages go through, [lane][peer].
   Status add_pipes(std::uint32_t ends);
@@ -97,6 +100,7 @@ class CudaControl {
   algorithm::cuda::RegionStateWords* states_ = nullptr;   // device
   std::uint32_t* claim_ = nullptr;                        // device
   trace::EpochTimes* trace_ = nullptr;                    // device; null: none
+  trace::TurnTimes* turns_ = nullptr;                     // likewise
   algorithm::cuda::PipeStateWords* pipe_ends_ = nullptr;  // device
   std::uint32_t pipe_end_count_ = 0;
   HostPart* host_ = nullptr;             // pinned, mapped at the same address
