@@ -52,7 +52,7 @@ CudaCommunicator::~CudaCommunicator() {
   channels_.clear();
   heap_.reset();
   control_.reset();
-  CudaControl::free_retired();
+  CudaControl::free_retired(device_);
 }
 
 void CudaCommunicator::write_trace() {
