@@ -139,6 +139,7 @@ class HostCommunicator final : public Communicator {
   mutable std::mutex rest_mutex_;  // while a reset puts memory to rest that a dump may look at; the inner one
   std::optional<Tracer> tracer_;
   std::vector<trace::EpochTimes> ring_;  // with tracer_
+  std::vector<trace::TurnTimes> turns_;  // likewise
   std::atomic<bool> told_{false};        // of a time-out, since the last reset
   std::unique_ptr<PeerWatch> watch_;     // last, with the next: their threads use the others
   std::unique_ptr<DumpService> dump_service_;
