@@ -32,8 +32,8 @@ using Warp = exec::WarpCoop;
 using Cta = exec::CtaCoop;
 
 // See nearlight::protocol::Channel, MessageChannel (LL, Sentinel) and PutChannel (Simple).
-template <class Protocol, class Coop = Cta, bool kChecks = NEARLIGHT_DEVICE_CHECKS != 0>
-using Channel = protocol::Channel<exec::CudaSpace, Protocol, Coop, kChecks>;
+template <class Protocol, class Coop = Cta, bool kChecks = NEARLIGHT_DEVICE_CHECKS != 0, int kRanks = 0>
+using Channel = protocol::Channel<exec::CudaSpace, Protocol, Coop, kChecks, kRanks>;
 
 // Puts rank's own packets of channel `index` at rest; all threads of the group call it, once, before any rank
 // uses the channel. Only for memory that was not made by nearlightChannelCreate, and only where there are

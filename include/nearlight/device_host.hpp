@@ -32,8 +32,8 @@ using Thread = exec::SoloCoop;
 using Lane = exec::LaneCoop;
 
 // See nearlight::protocol::Channel, MessageChannel and PutChannel.
-template <class Protocol, class Coop = Thread, bool kChecks = NEARLIGHT_DEVICE_CHECKS != 0>
-using Channel = protocol::Channel<exec::HostSpace, Protocol, Coop, kChecks>;
+template <class Protocol, class Coop = Thread, bool kChecks = NEARLIGHT_DEVICE_CHECKS != 0, int kRanks = 0>
+using Channel = protocol::Channel<exec::HostSpace, Protocol, Coop, kChecks, kRanks>;
 
 // The memory of all ranks of a group of threads in this process, without a communicator.
 class LocalRanks {

@@ -18,24 +18,34 @@ struct Plus {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
 
-template <class Protocol, bool kChecks, int kMax = 8, bool kWholeWarps = false>
+// kRanks: 0, or their number, then with a slot for every thread.
+template <class Protocol, bool kChecks, int kRanks = 0>
 __global__ void __launch_bounds__(256)
     all_reduce(Memory memory, const float* in, float* out, std::uint32_t count, std::uint32_t rounds,
                std::uint64_t* ns) {
-  Channel<Protocol, Cta, kChecks> ch(memory);
+  constexpr bool kWholeWarps = kRanks > 0;
+  Channel<Protocol, Cta, kChecks, kRanks> ch(memory);
   const std::uint32_t i = threadIdx.x;
-  const float own = i < count ? in[i] : 0;
+  const bool mine = kWholeWarps || i < count;
+  const float own = mine ? in[i] : 0;
   float sum = 0;
+  const auto slot = [&] {
+    if constexpr (kRanks > 0) return ch.hold(i);
+    if constexpr (kRanks == 0) return i;
+  }();
   const std::uint64_t start = exec::CudaSpace::now_ns();
   for (std::uint32_t round = 0; round < rounds; ++round) {
-    if (i < count) {
-      ch.template bcast<kMax>(i, own);
-      ch.template recv_reduce<kMax, kWholeWarps>(i, own, Plus{}, sum);
+    if constexpr (kWholeWarps) {
+      ch.bcast(slot, own);
+      ch.template recv_reduce<true>(slot, own, Plus{}, sum);
+    } else if (mine) {
+      ch.bcast(slot, own);
+      ch.recv_reduce(slot, own, Plus{}, sum);
     }
     if (round + 1 < rounds) ch.advance_epoch();
   }
   if (ns != nullptr && i == 0) *ns = exec::CudaSpace::now_ns() - start;
-  if (i < count && !ch.failed()) out[i] = sum;
+  if (mine && !ch.failed()) out[i] = sum;
 }
 
 __global__ void ping_pong_kernel(Memory memory, std::uint32_t laps, std::uint64_t* ns) {
@@ -103,7 +113,7 @@ cudaError_t load(Kernel* kernel) {
 
 cudaError_t preload_device_api() {
   for (const cudaError_t error :
-       {load(all_reduce<LL, false>), load(all_reduce<LL, true>), load(all_reduce<LL, false, 2, true>),
+       {load(all_reduce<LL, false>), load(all_reduce<LL, true>), load(all_reduce<LL, false, 2>),
         load(all_reduce<Sentinel, false>), load(all_reduce<Sentinel, true>), load(ping_pong_kernel),
         load(put_kernel), load(wait_kernel), load(unheard_kernel)}) {
     if (error != cudaSuccess) return error;
@@ -116,7 +126,7 @@ cudaError_t own_all_reduce(const Memory& memory, ChannelProtocol protocol, bool 
                            cudaStream_t stream) {
   const unsigned threads = (count + 31) / 32 * 32;
   if (protocol == ChannelProtocol::ll_pair) {
-    all_reduce<LL, false, 2, true><<<1, threads, 0, stream>>>(memory, in, out, count, rounds, ns);
+    all_reduce<LL, false, 2><<<1, threads, 0, stream>>>(memory, in, out, count, rounds, ns);
   } else if (protocol == ChannelProtocol::ll) {
     (checked ? all_reduce<LL, true> : all_reduce<LL, false>)<<<1, threads, 0, stream>>>(memory, in, out,
                                                                                         count, rounds, ns);

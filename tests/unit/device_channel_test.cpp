@@ -92,6 +92,47 @@ TEST_P(DeviceChannel, BcastAndRecvReduceInRankOrder) {
   }
 }
 
+// A slot that is held, of a channel that knows the number of ranks or does not.
+template <bool kChecks, int kRanks>
+void by_held_slots(const device::Memory& memory, Lane lane, int epochs, std::atomic<int>& wrong) {
+  Channel<LL, Lane, kChecks, kRanks> ch(memory, 1, lane);
+  const auto slot = static_cast<std::uint32_t>(lane.thread_rank());
+  const auto held = ch.hold(slot);
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    std::uint32_t result = 0;
+    const std::uint32_t own = value_of(ch.rank(), epoch, slot);
+    if (!ch.bcast(held, own) ||
+        !(epoch % 2 == 0 ? ch.recv_reduce(held, own, Chain{}, result)
+                         : ch.template recv_reduce<true>(held, own, Chain{}, result)) ||
+        result != chain_of(ch.nranks(), epoch, slot) || !ch.advance_epoch())
+      ++wrong;
+  }
+}
+template <bool kChecks>
+void by_held_slots(const device::Memory& memory, Lane lane, int epochs, std::atomic<int>& wrong) {
+  switch (epochs % 2 == 0 ? memory.shape.nranks : 0) {
+    case 2:
+      return by_held_slots<kChecks, 2>(memory, lane, epochs, wrong);
+    case 3:
+      return by_held_slots<kChecks, 3>(memory, lane, epochs, wrong);
+    default:
+      return by_held_slots<kChecks, 0>(memory, lane, epochs, wrong);
+  }
+}
+
+TEST_P(DeviceChannel, HeldSlots) {
+  for (const int few : {30, 31}) {
+    LocalRanks ranks(shape());
+    std::atomic<int> wrong{0};
+    run_ranks(ranks, nranks(), lanes(), [&](const device::Memory& memory, Lane lane) {
+      checks() ? by_held_slots<true>(memory, lane, few, wrong)
+               : by_held_slots<false>(memory, lane, few, wrong);
+    });
+    EXPECT_EQ(wrong, 0);
+    expect_no_fault(ranks);
+  }
+}
+
 TEST_P(DeviceChannel, TheEpochStartsAnew) {
   for (const bool sentinel : {false, true}) {
     LocalRanks ranks(shape());

@@ -89,6 +89,40 @@ TEST(DeviceMisuse, NoSuchChannelIsFoundWithoutChecksToo) {
                 Misuse::no_such_channel, -1, 2);
 }
 
+TEST(DeviceMisuse, AKernelForAnotherNumberOfRanks) {
+  expect_misuse(fault_of([](const device::Memory& memory) {
+                  Channel<LL, Thread, false, 2> ch(memory);
+                  EXPECT_TRUE(ch.failed());
+                  EXPECT_FALSE(ch.bcast(0, 1));
+                  EXPECT_FALSE(ch.bcast(ch.hold(0), 1));
+                  int value = 7;
+                  EXPECT_FALSE(ch.recv_reduce(ch.hold(0), 1, std::plus<int>{}, value));
+                  EXPECT_EQ(value, 7);
+                }),
+                Misuse::other_ranks, -1, 2);
+}
+
+TEST(DeviceMisuse, HeldSlots) {
+  expect_misuse(fault_of([](const device::Memory& memory) {
+                  Checked ch(memory);
+                  EXPECT_FALSE(ch.bcast(ch.hold(4), 1));
+                }),
+                Misuse::no_such_slot, 0, 4);
+  // They are for channels of which all ranks are peers.
+  expect_misuse(fault_of([](device::Memory memory) {
+                  memory.peers = 1u << 0;
+                  Checked ch(memory);
+                  EXPECT_FALSE(ch.bcast(ch.hold(1), 1));
+                }),
+                Misuse::no_such_peer, 2, 1);
+  expect_misuse(fault_of([](const device::Memory& memory) {
+                  Checked ch(memory);
+                  EXPECT_TRUE(ch.bcast(ch.hold(3), 1));
+                  EXPECT_FALSE(ch.bcast(ch.hold(3), 2));
+                }),
+                Misuse::two_writers, 0, 3);
+}
+
 // [E1]: the epoch is ended with one peer not heard; the peer is named.
 TEST(DeviceMisuse, AdvanceWithoutAReceiveFromEachPeer) {
   LocalRanks ranks(kShape);

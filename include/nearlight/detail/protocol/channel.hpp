@@ -50,22 +50,31 @@ struct ChannelKind<device::Simple, V, C, kChecks> {
 // that comes later on the same stream goes on with it as it is. Inside one kernel, so may the same group;
 // between two sessions of Sentinel or Simple it must then run a fence (__threadfence_system) and a sync of
 // its own.
-template <exec::ExecSpace S, class Protocol, exec::Coop C, bool kChecks>
-class Channel : public ChannelKind<Protocol, FlatRegion<S>, C, kChecks>::Type {
+// kRanks: the number of ranks, where the kernel is compiled for one, which saves working out in every epoch
+// what then is a constant; 0: whatever the memory has.
+template <exec::ExecSpace S, class Protocol, exec::Coop C, bool kChecks, int kRanks = 0>
+class Channel : public ChannelKind<Protocol, FlatRegion<S, kRanks>, C, kChecks>::Type {
+  static_assert(kRanks == 0 || (kRanks >= 2 && kRanks <= kMaxRanks));
+  using View = FlatRegion<S, kRanks>;
+
  public:
-  using Base = typename ChannelKind<Protocol, FlatRegion<S>, C, kChecks>::Type;
+  using Base = typename ChannelKind<Protocol, View, C, kChecks>::Type;
 
   // `index`: of the channel, below memory.shape.channels; the same on all ranks that are to talk.
   NL_FN explicit Channel(const ChannelMemory& memory, std::uint32_t index = 0, C coop = {})
       : Channel(memory, index < memory.shape.channels ? index : 0, coop, index) {}
 
  private:
-  // `asked`: looked at without checks as well, for it decides where everything is written.
+  // `asked` and the number of ranks: looked at without checks as well, for they decide where everything is
+  // written.
   NL_FN Channel(const ChannelMemory& memory, std::uint32_t index, C coop, std::uint32_t asked)
-      : Base(FlatRegion<S>(memory.region(index), memory.stride, memory.rank, memory.shape.layout()), coop,
+      : Base(View(memory.region(index), memory.stride, memory.rank, memory.shape.layout()), coop,
              *reinterpret_cast<RegionState<S>*>(memory.own_of(index)), memory.control<S>(),
              memory.peer_mask(), notes_of(memory, index), index, memory.collective) {
     if (asked >= memory.shape.channels) this->misuse(Misuse::no_such_channel, -1, asked);
+    if constexpr (kRanks > 0) {
+      if (memory.shape.nranks != kRanks) this->misuse(Misuse::other_ranks, -1, kRanks);
+    }
   }
 
   static NL_FN ChannelNotes<S> notes_of(const ChannelMemory& memory, std::uint32_t index) {

@@ -90,6 +90,7 @@ enum class Misuse : std::uint32_t {
   not_heard = 4,        // the epoch was ended although nothing had been received from `peer` in it
   two_writers = 5,      // slot: written to `peer` twice in one epoch
   barrier_in_use = 6,   // a barrier in an epoch with signals, or of some of the ranks
+  other_ranks = 7,      // slot: the number of ranks that the kernel was compiled for
 };
 inline constexpr Wait kMisuse = static_cast<Wait>(3);
 
@@ -110,6 +111,8 @@ inline const char* in_words(Misuse misuse) {
       return "the slot was written twice in one epoch";
     case Misuse::barrier_in_use:
       return "a barrier needs an epoch without signals, and all ranks as peers";
+    case Misuse::other_ranks:
+      return "the kernel was compiled for another number of ranks";
   }
   return "none";
 }

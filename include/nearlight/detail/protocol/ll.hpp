@@ -74,6 +74,7 @@ class LlSlot {
     }
   }
 
+  NL_FN std::uint32_t slot() const { return slot_; }
   // All its addresses or-ed together; 0 where none was worked out.
   NL_FN std::uint64_t addresses() const {
     if constexpr (kMax == 2) {

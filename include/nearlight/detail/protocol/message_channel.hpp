@@ -106,6 +106,9 @@ class MessageChannel : public ChannelBase<V, C, kChecks, Carrier::kResets> {
   using Base = ChannelBase<V, C, kChecks, Carrier::kResets>;
   using Packet = typename Carrier::Packet;
   using Base::Base;
+  // The number of ranks where it is a constant, else the most there can be.
+  static constexpr int kMost = known_ranks<V>() > 0 ? known_ranks<V>() : kMaxRanks;
+  using Held = LlSlot<kMost, V>;
   // Bytes of a message.
   static constexpr std::size_t kMostBytes = sizeof(Packet);
 
@@ -122,7 +125,7 @@ class MessageChannel : public ChannelBase<V, C, kChecks, Carrier::kResets> {
   }
 
   // The same to every peer, in an order that differs from rank to rank. kMax: as recv_reduce's.
-  template <int kMax = kMaxRanks, class T>
+  template <int kMax = kMost, class T>
   NL_FN bool bcast(std::uint32_t slot, const T& value) {
     const Packet packet = packet_of(value);
     bool sent = true;
@@ -137,6 +140,22 @@ class MessageChannel : public ChannelBase<V, C, kChecks, Carrier::kResets> {
         sent = false;
     }
     return sent && !this->failed();
+  }
+
+  // LL: a slot to be used in many epochs. bcast and recv_reduce take it in the place of a slot; where the
+  // number of ranks is the constant 2, its addresses are then not worked out anew in every epoch. All other
+  // ranks must be peers. Any thread.
+  NL_FN Held hold(std::uint32_t slot) const requires(!Carrier::kResets) { return {this->view(), slot}; }
+  template <class T>
+  NL_FN bool bcast(const Held& held, const T& value) requires(!Carrier::kResets) {
+    bool may = !this->failed();
+    NL_UNROLL
+    for (int i = 0; i < kMost - 1; ++i) {
+      if (i >= this->nranks() - 1) break;
+      may &= this->may_write(other_rank(i, this->rank()), held.slot(), slots());
+    }
+    if (may) held.broadcast(packet_of(value), this->epoch());
+    return may;
   }
 
   // Waits for what rank `source` sends to this rank's slot `slot` in this epoch; one thread. A message is
@@ -183,8 +202,41 @@ class MessageChannel : public ChannelBase<V, C, kChecks, Carrier::kResets> {
   // same bits on all ranks. All other ranks must be peers. kMax: a bound of the number of ranks that is known
   // when the kernel is compiled. One thread; kWholeWarps: all 32 threads of a warp together, each with a
   // slot, which polls faster (CPU: as without). False, and `result` is as it was: the wait ended.
-  template <int kMax = kMaxRanks, bool kWholeWarps = false, class T, class Op>
+  template <int kMax = kMost, bool kWholeWarps = false, class T, class Op>
   NL_FN bool recv_reduce(std::uint32_t slot, const T& own, const Op& op, T& result) {
+    const int rank = this->rank(), nranks = this->nranks();
+    return reduce_what_comes<kMax, kWholeWarps>(
+        slot, own, op, result, [&](std::uint32_t epoch, Packet(&got)[kMax - 1]) {
+          bool all = true;
+          NL_UNROLL
+          for (int i = 0; i < kMax - 1; ++i) {
+            if (i >= nranks - 1) break;
+            std::uint32_t seen;
+            all &= Carrier::try_receive(this->view(), other_rank(i, rank), slot, epoch, got[i], seen);
+          }
+          return all;
+        });
+  }
+  template <bool kWholeWarps = false, class T, class Op>
+  NL_FN bool recv_reduce(const Held& held, const T& own, const Op& op,
+                         T& result) requires(!Carrier::kResets) {
+    return reduce_what_comes<kMost, kWholeWarps>(
+        held.slot(), own, op, result,
+        [&](std::uint32_t epoch, Packet(&got)[kMost - 1]) { return held.try_gather(epoch, got); });
+  }
+
+  // Drops the message that rank `source` has sent, or sends in this epoch, to slot `slot`: waits for it as
+  // recv does. With Sentinel every message that was sent must be received or dropped in its epoch; a slot at
+  // rest is what the next one is told from.
+  NL_FN bool reset(int source, std::uint32_t slot) {
+    Packet dropped;
+    return recv(source, slot, dropped);
+  }
+
+ private:
+  // `look`: one look at all messages of the epoch, true when they are there.
+  template <int kMax, bool kWholeWarps, class T, class Op, class Look>
+  NL_FN bool reduce_what_comes(std::uint32_t slot, const T& own, const Op& op, T& result, const Look& look) {
     const int rank = this->rank(), nranks = this->nranks();
     const std::uint32_t epoch = this->epoch();
     bool may = true;
@@ -196,16 +248,7 @@ class MessageChannel : public ChannelBase<V, C, kChecks, Carrier::kResets> {
     if constexpr (kWholeWarps) may = V::Space::all_in_lockstep(may);
     if (!may) return false;
     Packet got[kMax - 1];
-    const auto attempt = [&] {
-      bool all = true;
-      NL_UNROLL
-      for (int i = 0; i < kMax - 1; ++i) {
-        if (i >= nranks - 1) break;
-        std::uint32_t seen;
-        all &= Carrier::try_receive(this->view(), other_rank(i, rank), slot, epoch, got[i], seen);
-      }
-      return all;
-    };
+    const auto attempt = [&] { return look(epoch, got); };
     const MessageMissing<Carrier, V> blame{this->view(), this->peer_mask(), slot, 0, 1, epoch};
     bool arrived;
     if constexpr (kWholeWarps) {
@@ -231,15 +274,6 @@ class MessageChannel : public ChannelBase<V, C, kChecks, Carrier::kResets> {
     return true;
   }
 
-  // Drops the message that rank `source` has sent, or sends in this epoch, to slot `slot`: waits for it as
-  // recv does. With Sentinel every message that was sent must be received or dropped in its epoch; a slot at
-  // rest is what the next one is told from.
-  NL_FN bool reset(int source, std::uint32_t slot) {
-    Packet dropped;
-    return recv(source, slot, dropped);
-  }
-
- private:
   template <class T>
   static NL_FN Packet packet_of(const T& value) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kMostBytes);

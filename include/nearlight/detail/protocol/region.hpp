@@ -81,6 +81,12 @@ concept RegionView = requires(const V& view, int peer, int bank, int source, std
   { view.sum(peer, bank, index) } -> std::same_as<typename V::Space::Wide&>;
 };
 
+// The number of ranks where it is a constant of the view's type, else 0.
+template <RegionView V>
+NL_FN constexpr int known_ranks() {
+  if constexpr (requires { V::kKnownRanks; }) return V::kKnownRanks;
+  return 0;
+}
 // The rank `hop` places after one's own, round the circle. 0 < hop < nranks.
 template <RegionView V>
 NL_FN int rank_after(int hop, const V& view) {
@@ -96,6 +102,7 @@ template <exec::ExecSpace S, int kRanks = 0>
 class FlatRegion {
  public:
   using Space = S;
+  static constexpr int kKnownRanks = kRanks;
 
   // `base`: where rank 0's region lies; `stride`: bytes from one rank's heap to the next.
   NL_HOST_FN FlatRegion(char* base, std::size_t stride, int rank, const RegionLayout& layout)
