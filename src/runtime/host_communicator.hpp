@@ -58,6 +58,7 @@ class HostCommunicator final : public Communicator {
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
                                           const CallOptions& options) const override;
   Status set_path(const std::string& path) override;
+  Status add_span(trace::RankTrace::Span span) override;
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
