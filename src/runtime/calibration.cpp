@@ -93,7 +93,7 @@ class Bench {
     NL_TRY_CUDA(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
     stream_ = probe::Stream(made, device);
     // Words of its own: what goes wrong here is not the communicator's.
-    NL_TRY_ASSIGN(control_, CudaControl::create(device, regions, 0));
+    NL_TRY_ASSIGN(control_, CudaControl::create(device, {.regions = regions}, 0));
     clock_bytes_ = (stretches_.size() + 1) * sizeof(std::uint64_t);
     NL_TRY(memory_.allocate(2 * kBufferBytes + clock_bytes_));
     NL_TRY_CUDA(cudaMemset(memory_.get(), 0, 2 * kBufferBytes + clock_bytes_));

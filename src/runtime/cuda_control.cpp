@@ -13,38 +13,107 @@ namespace nearlight::runtime {
 
 namespace {
 
+// Those that nobody holds any more. Linked through themselves: who lets go last may be a thread of CUDA's,
+// which nothing must be thrown into. Not freed at the end of the process, when CUDA may be gone.
 std::mutex retired_mutex;
-std::vector<std::shared_ptr<CudaControl>> retired;
+CudaControl* retired = nullptr;
 
-// Runs on a thread of CUDA's when the last graph that holds the control is destroyed.
-void CUDART_CB retire(void* held) {
-  auto* const control = static_cast<std::shared_ptr<CudaControl>*>(held);
-  const std::lock_guard lock(retired_mutex);
-  retired.push_back(std::move(*control));
-  delete control;
+// Runs on a thread of CUDA's when a graph that holds the control is destroyed, and what it runs has ended.
+void CUDART_CB let_go(void* held) { delete static_cast<std::shared_ptr<CudaControl>*>(held); }
+
+Status zero(void* memory, std::size_t bytes) {
+  NL_TRY_CUDA(cudaMemset(memory, 0, bytes));
+  return {};
 }
 
 }  // namespace
 
-Result<std::shared_ptr<CudaControl>> CudaControl::create(int device, std::uint32_t regions,
+void CudaControl::retire(std::unique_ptr<CudaControl> control) noexcept {
+  const std::lock_guard lock(retired_mutex);
+  control->next_.reset(retired);
+  retired = control.release();
+}
+
+std::unique_ptr<CudaControl> CudaControl::take_retired(int device, const Parts& parts) {
+  const std::lock_guard lock(retired_mutex);
+  std::unique_ptr<CudaControl> all(retired), found;
+  for (std::unique_ptr<CudaControl>* at = &all; *at != nullptr; at = &(*at)->next_) {
+    if ((*at)->device_ != device || (*at)->parts_ != parts) continue;
+    found = std::move(*at);
+    *at = std::move(found->next_);
+    break;
+  }
+  retired = all.release();
+  return found;
+}
+
+void CudaControl::free_retired(int device) {
+  std::unique_ptr<CudaControl> mine;
+  {
+    const std::lock_guard lock(retired_mutex);
+    std::unique_ptr<CudaControl> all(retired);
+    for (std::unique_ptr<CudaControl>* at = &all; *at != nullptr;) {
+      if ((*at)->device_ != device) {
+        at = &(*at)->next_;
+        continue;
+      }
+      std::unique_ptr<CudaControl> one = std::move(*at);
+      *at = std::move(one->next_);
+      one->next_ = std::move(mine);
+      mine = std::move(one);
+    }
+    retired = all.release();
+  }
+  while (mine != nullptr) mine = std::move(mine->next_);
+}
+
+Result<std::shared_ptr<CudaControl>> CudaControl::create(int device, const Parts& parts,
                                                          std::uint32_t initial_epoch) {
-  std::shared_ptr<CudaControl> control(new CudaControl);
-  control->device_ = device;
-  const std::size_t states_bytes = regions * sizeof(algorithm::cuda::RegionStateWords);
-  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&control->states_), states_bytes));
-  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&control->claim_), 128));
-  NL_TRY_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&control->host_), sizeof(HostPart),
+  std::unique_ptr<CudaControl> made = take_retired(device, parts);
+  const bool is_new = made == nullptr;
+  if (is_new) made.reset(new CudaControl(device, parts));
+  std::shared_ptr<CudaControl> control(made.release(),
+                                       [](CudaControl* last) { retire(std::unique_ptr<CudaControl>(last)); });
+  if (is_new) NL_TRY(control->allocate());
+  NL_TRY(control->rest(initial_epoch));
+  return control;
+}
+
+Status CudaControl::allocate() {
+  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&states_), parts_.regions * sizeof *states_));
+  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&claim_), kClaimBytes));
+  NL_TRY_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&host_), sizeof(HostPart),
                             cudaHostAllocMapped | cudaHostAllocPortable));
-  new (control->host_) HostPart{};
   void* device_view = nullptr;
-  NL_TRY_CUDA(cudaHostGetDevicePointer(&device_view, control->host_, 0));
-  if (device_view != control->host_) {
+  NL_TRY_CUDA(cudaHostGetDevicePointer(&device_view, host_, 0));
+  if (device_view != host_) {
     return failure(Code::unsupported,
                    "pinned host memory has another address on device %d: unified addressing is needed",
-                   device);
+                   device_);
   }
-  NL_TRY(control->rearm(regions, initial_epoch));
-  return control;
+  if (parts_.pipe_ends != 0)
+    NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&pipe_ends_), parts_.pipe_ends * sizeof *pipe_ends_));
+  if (parts_.traced) {
+    NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&trace_), trace_bytes()));
+    NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&turns_), turns_bytes()));
+  }
+  if (parts_.staging) {
+    NL_TRY_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&staging_), sizeof(Staging),
+                              cudaHostAllocMapped | cudaHostAllocPortable));
+  }
+  if (parts_.buffer_bytes != 0) NL_TRY_CUDA(cudaMalloc(&buffer_, parts_.buffer_bytes));
+  return {};
+}
+
+Status CudaControl::rest(std::uint32_t initial_epoch) {
+  last_capture_ = 0;
+  new (host_) HostPart{};
+  if (staging_ != nullptr) new (&staging_->turn) algorithm::cuda::HostTurnWords{};
+  if (trace_ != nullptr) NL_TRY(zero(trace_, trace_bytes()));
+  if (turns_ != nullptr) NL_TRY(zero(turns_, turns_bytes()));
+  if (buffer_ != nullptr) NL_TRY(zero(buffer_, parts_.buffer_bytes));
+  if (pipe_ends_ != nullptr) NL_TRY(rest_pipes(0));
+  return rearm(parts_.regions, initial_epoch);
 }
 
 Result<std::uint32_t> CudaControl::highest_epoch(std::uint32_t regions) const {
@@ -59,7 +128,7 @@ Status CudaControl::rearm(std::uint32_t regions, std::uint32_t epoch) const {
   std::vector<algorithm::cuda::RegionStateWords> states(regions);
   for (auto& state : states) state.epoch = epoch;
   NL_TRY_CUDA(cudaMemcpy(states_, states.data(), regions * sizeof states[0], cudaMemcpyHostToDevice));
-  NL_TRY_CUDA(cudaMemset(claim_, 0, 128));
+  NL_TRY_CUDA(cudaMemset(claim_, 0, kClaimBytes));
   NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
   return {};
 }
@@ -75,6 +144,7 @@ CudaControl::~CudaControl() {
   if (states_ != nullptr) (void)cudaFree(states_);
   if (claim_ != nullptr) (void)cudaFree(claim_);
   if (trace_ != nullptr) (void)cudaFree(trace_);
+  if (turns_ != nullptr) (void)cudaFree(turns_);
   if (pipe_ends_ != nullptr) (void)cudaFree(pipe_ends_);
   if (host_ != nullptr) (void)cudaFreeHost(host_);
   if (staging_ != nullptr) (void)cudaFreeHost(staging_);
@@ -90,37 +160,9 @@ void CudaControl::name_in(algorithm::cuda::AllReduceArgs& args) const {
   args.trace = trace();
 }
 
-Status CudaControl::add_pipes(std::uint32_t ends) {
-  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&pipe_ends_), ends * sizeof *pipe_ends_));
-  pipe_end_count_ = ends;
-  return rest_pipes(0);
-}
-
 Status CudaControl::rest_pipes(std::uint32_t turn) const {
-  const std::vector<algorithm::cuda::PipeStateWords> ends(pipe_end_count_, {{turn, turn}, {turn, turn}});
+  const std::vector<algorithm::cuda::PipeStateWords> ends(parts_.pipe_ends, {{turn, turn}, {turn, turn}});
   NL_TRY_CUDA(cudaMemcpy(pipe_ends_, ends.data(), ends.size() * sizeof ends[0], cudaMemcpyHostToDevice));
-  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
-  return {};
-}
-
-Status CudaControl::add_staging() {
-  NL_TRY_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&staging_), sizeof(Staging),
-                            cudaHostAllocMapped | cudaHostAllocPortable));
-  new (&staging_->turn) algorithm::cuda::HostTurnWords{};
-  return {};
-}
-
-Status CudaControl::add_buffer(std::size_t bytes) {
-  NL_TRY_CUDA(cudaMalloc(&buffer_, bytes));
-  NL_TRY_CUDA(cudaMemset(buffer_, 0, bytes));
-  NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
-  return {};
-}
-
-Status CudaControl::add_trace(std::uint32_t regions) {
-  const std::size_t bytes = std::size_t{regions} * trace::kLinesOnGpu * sizeof(trace::EpochTimes);
-  NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&trace_), bytes));
-  NL_TRY_CUDA(cudaMemset(trace_, 0, bytes));
   NL_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
   return {};
 }
@@ -165,11 +207,11 @@ Result<bool> CudaControl::retain_for_capture(const std::shared_ptr<CudaControl>&
   if (id == self->last_capture_) return true;
   auto held = std::make_unique<std::shared_ptr<CudaControl>>(self);
   cudaUserObject_t object = nullptr;
-  NL_TRY_CUDA(cudaUserObjectCreate(&object, held.get(), retire, 1, cudaUserObjectNoDestructorSync));
-  held.release();  // from here on `retire` frees it
+  NL_TRY_CUDA(cudaUserObjectCreate(&object, held.get(), let_go, 1, cudaUserObjectNoDestructorSync));
+  held.release();  // from here on `let_go` frees it
   if (const cudaError_t error = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
       error != cudaSuccess) {
-    (void)cudaUserObjectRelease(object, 1);  // runs `retire`; the failure below is what counts
+    (void)cudaUserObjectRelease(object, 1);  // runs `let_go`; the failure below is what counts
     return cuda_status("cudaGraphRetainUserObject", error);
   }
   self->last_capture_ = id;
@@ -180,14 +222,6 @@ Result<bool> CudaControl::is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   NL_TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
   return capture == cudaStreamCaptureStatusActive;
-}
-
-void CudaControl::free_retired() {
-  std::vector<std::shared_ptr<CudaControl>> mine;
-  {
-    const std::lock_guard lock(retired_mutex);
-    mine.swap(retired);
-  }
 }
 
 }  // namespace nearlight::runtime

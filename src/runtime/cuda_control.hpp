@@ -14,6 +14,7 @@
 #include "algorithm/cuda/messages.hpp"
 #include "base/status.hpp"
 #include "trace/epoch_ring.hpp"
+#include "trace/turn_ring.hpp"
 
 namespace nearlight::runtime {
 
@@ -22,8 +23,22 @@ namespace nearlight::runtime {
 // waits).
 class CudaControl {
  public:
-  // On the current device. Epoch words start at `initial_epoch`.
-  static Result<std::shared_ptr<CudaControl>> create(int device, std::uint32_t regions,
+  // Bytes of the buffer through which a message of any size goes to the CPU and back.
+  static constexpr std::size_t kStagingBytes = std::size_t{1} << 20;
+
+  // What there is of each.
+  struct Parts {
+    std::uint32_t regions = 0;
+    std::uint32_t pipe_ends = 0;   // this rank's ends of the pipes that messages go through, [lane][peer]
+    bool traced = false;           // rings of times for traced kernels
+    bool staging = false;          // pinned memory for calls that the CPU makes
+    std::size_t buffer_bytes = 0;  // device memory for what NCCL must not do in the caller's
+    bool operator==(const Parts&) const = default;
+  };
+  // On the current device, which is `device`; all at rest. Epoch words start at `initial_epoch`. Takes what
+  // has the same parts and is out of use, so that nothing needs to be freed here, where freeing could wait
+  // for ever. The last holder may let go anywhere, in CUDA's own threads too: nothing is freed there either.
+  static Result<std::shared_ptr<CudaControl>> create(int device, const Parts& parts,
                                                      std::uint32_t initial_epoch);
   CudaControl(const CudaControl&) = delete;
   ~CudaControl();
@@ -36,25 +51,16 @@ class CudaControl {
   // The five of them, as what a kernel gets.
   void name_in(algorithm::cuda::AllReduceArgs& args) const;
 
-  // Zeroed rings of times for traced kernels, which outlive the communicator with the graphs that captured
-  // such kernels.
-  Status add_trace(std::uint32_t regions);
+  // These outlive the communicator with the graphs that captured traced kernels.
   trace::EpochTimes* trace() const { return trace_; }
+  trace::TurnTimes* turns() const { return turns_; }  // trace::turn_ring_of(lane, ...)
 
-  // This rank's ends of the pipes that messages go through, [lane][peer].
-  Status add_pipes(std::uint32_t ends);
   algorithm::cuda::PipeStateWords* pipe_ends() const { return pipe_ends_; }
   // While the device is idle: the turn after `turn` is the next of all of them.
   Status rest_pipes(std::uint32_t turn) const;
 
-  // Bytes of the buffer through which a message of any size goes to the CPU and back.
-  static constexpr std::size_t kStagingBytes = std::size_t{1} << 20;
-  // Pinned memory for calls that the CPU makes.
-  Status add_staging();
   algorithm::cuda::HostTurnWords* host_turn() const { return &staging_->turn; }
   char* staging() const { return staging_->data; }
-  // Device memory of so many bytes, zeroed, for what NCCL must not do in the caller's.
-  Status add_buffer(std::size_t bytes);
   void* buffer() const { return buffer_; }
 
   // True when a record is there to be read (acquire).
@@ -78,10 +84,11 @@ class CudaControl {
   static Result<bool> retain_for_capture(const std::shared_ptr<CudaControl>& self, cudaStream_t stream);
   // Whether the stream is being captured; keeps nothing alive.
   static Result<bool> is_capturing(cudaStream_t stream);
-  // Frees the controls whose last graph is gone. Graph clean-up must not call CUDA, so they wait here.
-  static void free_retired();
+  // Frees what is out of use on `device`. Waits for the device.
+  static void free_retired(int device);
 
  private:
+  static constexpr std::size_t kClaimBytes = 128;
   struct HostPart {
     alignas(128) std::uint32_t abort;
     alignas(128) std::uint32_t valid;
@@ -91,18 +98,28 @@ class CudaControl {
     algorithm::cuda::HostTurnWords turn;
     alignas(256) char data[kStagingBytes];
   };
-  CudaControl() = default;
+  CudaControl(int device, const Parts& parts) : device_(device), parts_(parts) {}
+  static std::unique_ptr<CudaControl> take_retired(int device, const Parts& parts);
+  static void retire(std::unique_ptr<CudaControl> control) noexcept;
+  std::size_t trace_bytes() const { return parts_.regions * trace::kLinesOnGpu * sizeof *trace_; }
+  std::size_t turns_bytes() const {
+    return trace::turn_rings(parts_.pipe_ends, 1) * trace::kTurnLinesOnGpu * sizeof *turns_;
+  }
+  Status allocate();
+  Status rest(std::uint32_t initial_epoch);
 
-  int device_ = 0;
+  const int device_;
+  const Parts parts_;
   algorithm::cuda::RegionStateWords* states_ = nullptr;   // device
   std::uint32_t* claim_ = nullptr;                        // device
   trace::EpochTimes* trace_ = nullptr;                    // device; null: none
+  trace::TurnTimes* turns_ = nullptr;                     // likewise
   algorithm::cuda::PipeStateWords* pipe_ends_ = nullptr;  // device
-  std::uint32_t pipe_end_count_ = 0;
-  HostPart* host_ = nullptr;             // pinned, mapped at the same address
-  Staging* staging_ = nullptr;           // likewise; null: none
-  void* buffer_ = nullptr;               // device; null: none
-  unsigned long long last_capture_ = 0;  // id of the capture that was retained last
+  HostPart* host_ = nullptr;                              // pinned, mapped at the same address
+  Staging* staging_ = nullptr;                            // likewise; null: none
+  void* buffer_ = nullptr;                                // device; null: none
+  unsigned long long last_capture_ = 0;                   // id of the capture that was retained last
+  std::unique_ptr<CudaControl> next_;                     // of those that are out of use
 };
 
 }  // namespace nearlight::runtime

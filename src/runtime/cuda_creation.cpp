@@ -146,19 +146,20 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_parts());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_fused());
+    if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_messages());
     if (comm->tracer_ && oldest_of(places) >= algorithm::kGemvCapability)
       NL_TRY(algorithm::cuda::preload_traced_gemv(comm->adds_lines_));
     NL_TRY(algorithm::cuda::preload_full_stop());
     NL_TRY(algorithm::cuda::preload_host_turn());
     if (comm->check_) NL_TRY(comm->stream_order_.begin());
     NL_TRY(fault_points::pass(fault_points::kCudaControl));
-    NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, sizes.regions, options.initial_epoch));
-    NL_TRY(comm->control_->add_pipes(comm->lanes_ * static_cast<std::uint32_t>(nranks)));
-    if (comm->tracer_) NL_TRY(comm->control_->add_trace(sizes.regions));
-    if (nranks > 1) {
-      NL_TRY(nccl_version != 0 ? comm->control_->add_buffer(route::kFirstSafeBytes)
-                               : comm->control_->add_staging());
-    }
+    const bool by_nccl = nccl_version != 0;
+    const CudaControl::Parts parts{.regions = sizes.regions,
+                                   .pipe_ends = comm->lanes_ * static_cast<std::uint32_t>(nranks),
+                                   .traced = comm->tracer_.has_value(),
+                                   .staging = nranks > 1 && !by_nccl,
+                                   .buffer_bytes = nranks > 1 && by_nccl ? route::kFirstSafeBytes : 0};
+    NL_TRY_ASSIGN(comm->control_, CudaControl::create(device, parts, options.initial_epoch));
     if (dumps) {
       NL_TRY_ASSIGN(comm->reader_, CudaReader::create(device));
     }

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <vector>
 
 #include <nearlight/detail/exec/host_space.hpp>
 #include "algorithm/cuda/all_reduce.hpp"
@@ -27,6 +28,11 @@ struct Block {
   int device;  // -1: pinned host memory
 };
 
+struct UserObject {
+  void* held;
+  cudaHostFn_t destroy;
+};
+
 struct State {
   std::mutex mutex;
   // Counted in place, so that a call allocates nothing: name -> count, for names seen before.
@@ -35,6 +41,8 @@ struct State {
   int until_failure = -1;
   std::string failed;
   int objects = 0;
+  bool keeps_graphs = false;
+  std::vector<UserObject*> retained;  // by graphs that are kept
 };
 
 State& state() {
@@ -85,10 +93,12 @@ bool is_default(cudaStream_t stream) {
   return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
 }
 
-struct UserObject {
-  void* held;
-  cudaHostFn_t destroy;
-};
+void destroy_object(UserObject* object) {
+  object->destroy(object->held);  // without the mutex: it must call nothing of CUDA's, and would be counted
+  delete object;
+  const std::lock_guard lock(state().mutex);
+  --state().objects;
+}
 
 }  // namespace
 
@@ -116,6 +126,15 @@ std::string failed_call() {
 int live() {
   const std::lock_guard lock(state().mutex);
   return static_cast<int>(state().blocks.size()) + state().objects;
+}
+void keep_graphs(bool keep) {
+  std::vector<UserObject*> gone;
+  {
+    const std::lock_guard lock(state().mutex);
+    state().keeps_graphs = keep;
+    if (!keep) gone.swap(state().retained);
+  }
+  for (UserObject* const object : gone) destroy_object(object);
 }
 int current_device() { return device; }
 Launch launched() { return last_launch; }
@@ -263,17 +282,19 @@ cudaError_t cudaUserObjectCreate(cudaUserObject_t* out, void* held, cudaHostFn_t
 }
 cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int) {
   const cudaError_t error = count("cudaUserObjectRelease");
-  auto* const mine = reinterpret_cast<UserObject*>(object);
-  mine->destroy(mine->held);
-  delete mine;
-  const std::lock_guard lock(state().mutex);
-  --state().objects;
+  destroy_object(reinterpret_cast<UserObject*>(object));
   return error;
 }
-// The graph is a fake as well: it goes at once.
 cudaError_t cudaGraphRetainUserObject(cudaGraph_t, cudaUserObject_t object, unsigned int, unsigned int) {
-  const cudaError_t error = count("cudaGraphRetainUserObject");
-  if (error != cudaSuccess) return error;
+  {
+    const std::lock_guard lock(state().mutex);
+    if (const cudaError_t error = count(state(), "cudaGraphRetainUserObject"); error != cudaSuccess)
+      return error;
+    if (state().keeps_graphs) {
+      state().retained.push_back(reinterpret_cast<UserObject*>(object));
+      return cudaSuccess;
+    }
+  }
   static_cast<void>(cudaUserObjectRelease(object, 1));
   return cudaSuccess;
 }
@@ -328,6 +349,10 @@ Status launch_fused(const FusedArgs& args, const FusedShape& shape, cudaStream_t
 Status preload_fused() {
   if (count("preload_fused") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_fused: planted error");
+}
+Status preload_traced_messages() {
+  if (count("preload_traced_messages") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_traced_messages: planted error");
 }
 Status preload_traced_fused() {
   if (count("preload_traced_fused") == cudaSuccess) return {};

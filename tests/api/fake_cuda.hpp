@@ -33,6 +33,9 @@ void fail_call(int n);
 // Whether one was made to fail since then; its name.
 std::string failed_call();
 
+// Graphs go as soon as they retain something; while they are kept, when this ends it.
+void keep_graphs(bool keep);
+
 // What was allocated, registered or retained and not yet given back.
 int live();
 // Of the calling thread.
