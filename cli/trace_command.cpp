@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <utility>
 
 #include "base/variables.hpp"
@@ -37,6 +38,10 @@ trace::RankTrace rank_trace_of(const nlohmann::json& raw) {
     trace::RankTrace::Turn turn{row.at(0), row.at(1), row.at(2), row.at(3), row.at(4), {}};
     for (int i = 0; i < trace::kEvents; ++i) row.at(static_cast<std::size_t>(5 + i)).get_to(turn.at_ns[i]);
     trace.turns.push_back(turn);
+  }
+  for (const auto& row : raw.at("spans")) {
+    trace.spans.push_back({row.at(0), row.at(1), row.at(2), row.at(3), row.at(4), row.at(5), row.at(6)});
+    if (!trace::is_name(trace.spans.back().name)) throw std::invalid_argument("a span has no name");
   }
   return trace;
 }

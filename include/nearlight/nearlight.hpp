@@ -423,6 +423,13 @@ class Communicator {
                                          static_cast<nearlightDataType_t>(type), comm_, stream));
   }
 
+  // out = the sum over the ranks of input * weight^T; see nearlightGemvAllReduce.
+  void gemv_all_reduce(const void* input, const void* weight, void* out, std::size_t tokens,
+                       std::size_t in_size, std::size_t out_size, DataType type, Stream stream = nullptr) {
+    detail::check(nearlightGemvAllReduce(input, weight, out, tokens, in_size, out_size,
+                                         static_cast<nearlightDataType_t>(type), comm_, stream));
+  }
+
   // To, or from, one other rank; see nearlightSend and nearlightRecv. together() makes several at once.
   void send(const void* send, std::size_t count, DataType type, int peer, Stream stream = nullptr) {
     detail::check(nearlightSend(send, count, static_cast<nearlightDataType_t>(type), peer, comm_, stream));

@@ -55,6 +55,11 @@ CudaCommunicator::~CudaCommunicator() {
   CudaControl::free_retired(device_);
 }
 
+Status CudaCommunicator::add_span(trace::RankTrace::Span span) {
+  NL_TRY(check_span(span, rank(), nranks()));
+  return tracer_ && tracer_->writes() ? tracer_->add(std::move(span)) : Status();
+}
+
 void CudaCommunicator::write_trace() {
   const auto read = [this]() -> Status {
     const DeviceGuard guard(device_);

@@ -136,6 +136,11 @@ HostCommunicator::~HostCommunicator() {
   tracer_->write();
 }
 
+Status HostCommunicator::add_span(trace::RankTrace::Span span) {
+  NL_TRY(check_span(span, rank(), nranks()));
+  return tracer_ && tracer_->writes() ? tracer_->add(std::move(span)) : Status();
+}
+
 void HostCommunicator::empty_packets() {
   std::memset(heap_->view().mine() + heap_offset_ + layout_.packets_at(), 0xff, layout_.packets_bytes());
 }

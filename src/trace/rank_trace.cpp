@@ -46,8 +46,8 @@ std::int64_t host_ns(const RankTrace& trace, std::uint64_t time_ns) {
 
 // ---- JSON -------------------------------------------------------------------------------------------------
 
-// Threads of a rank: its regions, and from here on its ends of pipes.
-constexpr std::uint32_t kFirstPipe = 100'000;
+// Threads of a rank: its regions, and from here on its ends of pipes and the program's tracks.
+constexpr std::uint32_t kFirstPipe = 100'000, kFirstTrack = 200'000;
 std::uint32_t thread_of(const RankTrace& trace, const RankTrace::Turn& turn) {
   return kFirstPipe +
          static_cast<std::uint32_t>(turn_ring_of(turn.lane, trace.nranks, turn.peer, turn.sends));
@@ -100,6 +100,21 @@ class Writer {
     if (*phase == 'f') text_ += R"(,"bp":"e")";
     end();
   }
+  void slice(const RankTrace::Span& span, const RankTrace& trace, std::uint32_t thread) {
+    begin("X", span.name.c_str(), trace, thread, host_ns(trace, span.begin_ns));
+    lasts(span.begin_ns, span.end_ns);
+    add(text_, R"(,"args":{"track":%u})", span.track);
+    end();
+  }
+  void arrow(const char* phase, const RankTrace& trace, const RankTrace::Span& span, std::uint32_t thread,
+             int other) {
+    const bool ends = *phase == 'f';
+    begin(phase, "message", trace, thread, host_ns(trace, ends ? span.end_ns : span.begin_ns));
+    add(text_, R"(,"id":"%)" PRIx64 R"(.own%)" PRIu64 R"(.%d.%d")", trace.group, span.message,
+        ends ? other : trace.rank, ends ? trace.rank : other);
+    if (ends) text_ += R"(,"bp":"e")";
+    end();
+  }
   void name(const char* what, const RankTrace& trace, std::uint32_t region, const std::string& is) {
     begin("M", what, trace, region, 0);
     text_ += R"(,"args":{"name":")" + is + "\"}";
@@ -149,6 +164,14 @@ void add_turn(Writer& writer, const RankTrace& trace, const RankTrace::Turn& tur
   if (end != 0) writer.arrow(turn.sends ? "s" : "f", trace, turn, host_ns(trace, end));
 }
 
+void add_span(Writer& writer, const RankTrace& trace, const RankTrace::Span& span) {
+  writer.slice(span, trace, kFirstTrack + span.track);
+  for (int other = 0; other < trace.nranks; ++other) {
+    if ((span.to >> other & 1u) != 0) writer.arrow("s", trace, span, kFirstTrack + span.track, other);
+    if ((span.from >> other & 1u) != 0) writer.arrow("f", trace, span, kFirstTrack + span.track, other);
+  }
+}
+
 void add_raw(std::string& text, const RankTrace& trace) {
   add(text,
       R"({"group":"%)" PRIx64 R"(","rank":%d,"nranks":%d,"process":%d,"backend":"%s","offset_ns":%)" PRId64
@@ -169,10 +192,22 @@ void add_raw(std::string& text, const RankTrace& trace) {
     for (const std::uint64_t ns : turn.at_ns) add(text, ",%" PRIu64, ns);
     text += "]";
   }
+  text += R"(],"spans":[)";
+  for (std::size_t i = 0; i < trace.spans.size(); ++i) {
+    const auto& span = trace.spans[i];
+    add(text, R"(%s["%s",%u,%)" PRIu64 ",%" PRIu64 ",%u,%u,%" PRIu64 "]", i == 0 ? "\n" : ",\n",
+        span.name.c_str(), span.track, span.begin_ns, span.end_ns, span.to, span.from, span.message);
+  }
   text += "]}";
 }
 
 }  // namespace
+
+bool is_name(std::string_view name) {
+  if (name.empty() || name.size() > 63) return false;
+  return std::all_of(name.begin(), name.end(),
+                     [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+}
 
 void append(RankTrace& trace, std::uint32_t region, std::span<const EpochTimes> ring) {
   for (const EpochTimes& line : ring) {
@@ -226,6 +261,19 @@ void align(std::span<RankTrace> ranks) {
                  most = std::numeric_limits<std::int64_t>::max();
     const ByKey theirs = by_key(*zero);
     const TurnsByKey their_turns = turns_by_key(*zero);
+    // By message: when rank 0 began to send what is for this rank, or was to have it.
+    std::map<std::uint64_t, std::uint64_t> sent_ns, got_ns;
+    for (const auto& span : zero->spans) {
+      if ((span.to >> trace.rank & 1u) != 0) sent_ns[span.message] = span.begin_ns;
+      if ((span.from >> trace.rank & 1u) != 0) got_ns[span.message] = span.end_ns;
+    }
+    for (const auto& own : trace.spans) {
+      const auto sent = sent_ns.find(own.message), got = got_ns.find(own.message);
+      if ((own.from & 1u) != 0 && sent != sent_ns.end())
+        least = std::max(least, host_ns(*zero, sent->second) - host_ns(trace, own.end_ns));
+      if ((own.to & 1u) != 0 && got != got_ns.end())
+        most = std::min(most, host_ns(*zero, got->second) - host_ns(trace, own.begin_ns));
+    }
     for (const auto& own : trace.turns) {
       if (own.peer != 0) continue;
       const auto found = their_turns.find({own.lane, trace.rank, !own.sends, own.number});
@@ -268,7 +316,7 @@ std::string chrome_json(std::span<const RankTrace> ranks) {
     writer.name("process_name", trace, 0,
                 "rank " + std::to_string(trace.rank) + " of " + std::to_string(trace.nranks) + ", " +
                     trace.backend + ", process " + std::to_string(trace.process));
-    std::map<std::uint32_t, bool> regions;  // and ends of pipes: those that have their name
+    std::map<std::uint32_t, bool> regions;  // and so on: those that have their name
     for (const auto& epoch : trace.epochs) {
       if (!std::exchange(regions[epoch.region], true)) {
         writer.name("thread_name", trace, epoch.region, "region " + std::to_string(epoch.region));
@@ -283,6 +331,13 @@ std::string chrome_json(std::span<const RankTrace> ranks) {
                         std::to_string(turn.lane));
       }
       add_turn(writer, trace, turn);
+    }
+    for (const auto& span : trace.spans) {
+      if (!std::exchange(regions[kFirstTrack + span.track], true)) {
+        writer.name("thread_name", trace, kFirstTrack + span.track,
+                    "the program's own, track " + std::to_string(span.track));
+      }
+      add_span(writer, trace, span);
     }
   }
   text += "\n],\"nearlight\":[";

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trace/epoch_ring.hpp"
@@ -44,7 +45,20 @@ struct RankTrace {
     }
   };
   std::vector<Turn> turns;  // by the time of start
+
+  // What the program says of its own.
+  struct Span {
+    std::string name;  // is_name()
+    std::uint32_t track;
+    std::uint64_t begin_ns, end_ns;  // of the rank's clock
+    std::uint32_t to, from;          // ranks, by bits: arrows that begin at the begin, or end at the end
+    std::uint64_t message;           // of the arrows
+  };
+  std::vector<Span> spans;  // as they came
 };
+
+// Whether it can be a span's name: it stands in JSON as it is.
+bool is_name(std::string_view name);
 
 // Adds what the ring of `region` holds.
 void append(RankTrace& trace, std::uint32_t region, std::span<const EpochTimes> ring);
@@ -57,9 +71,9 @@ void sort(RankTrace& trace);
 // in either direction. Moves offsets of ranks with an error, within that error, and makes the error smaller.
 void align(std::span<RankTrace> ranks);
 
-// Chrome's and Perfetto's JSON: a process a rank, a thread a region and an end of a pipe, slices for sending,
-// waiting and reducing, an arrow from each publish to the arrival it made possible. Each rank's file has its
-// own ends of the arrows: together they are whole. The ranks' raw times stand in "nearlight".
+// Chrome's and Perfetto's JSON: a process a rank, a thread a region, an end of a pipe and a track, slices for
+// sending, waiting and reducing, an arrow from each publish to the arrival it made possible. Each rank's file
+// has its own ends of the arrows: together they are whole. The ranks' raw times stand in "nearlight".
 std::string chrome_json(std::span<const RankTrace> ranks);
 
 // How a rank's time went. Of the ranks in one trace.

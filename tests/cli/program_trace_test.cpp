@@ -11,6 +11,7 @@
 
 #include "cli/exit_code.hpp"
 #include "cli/trace_command.hpp"
+#include "tests/cli/overlap_timeline.hpp"
 #include "tests/cli/run_program.hpp"
 #include "tests/cli/trace_folder.hpp"
 #include "tests/support/ranks.hpp"
@@ -153,6 +154,35 @@ TEST(Trace, OfSendsAndReceives) {
   EXPECT_GE(turns, 2 * counted.arrows);
 }
 
+// The ladder's rung 8: what is computed and what flies, with the arrows between.
+TEST(Trace, OfTheLaddersOverlap) {
+  const std::string path = temporary_path("overlap.json");
+  const Ran ran = run_program("trace -o '" + path + "' -- '" NEARLIGHT_OVERLAP "'");
+  ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err << ran.out;
+  EXPECT_THAT(ran.out, HasSubstr("% hidden"));
+  const json trace = read_json(path);
+  unlink(path.c_str());
+  std::map<std::string, int> begun, ended, slices;
+  for (const json& event : trace.at("traceEvents")) {
+    const std::string phase = event.at("ph");
+    if (phase == "X") ++slices[event.at("name")];
+    if (phase == "s") ++begun[event.at("id")];
+    if (phase == "f") ++ended[event.at("id")];
+  }
+  EXPECT_EQ(begun, ended);
+  EXPECT_EQ(begun.size(), 2u * 2 * 16);  // groups, directions, tiles
+  for (const auto& [id, times] : begun) EXPECT_EQ(times, 1) << id;
+  EXPECT_EQ(slices["compute 7"], 4);
+  EXPECT_EQ(slices["exchange 15"], 4);
+  const std::string folder = temporary_path("overlap-traces");
+  ASSERT_EQ(std::system(("mkdir -p '" + folder + "'").c_str()), 0);
+  std::ofstream(folder + "/all.json") << trace.dump();
+  const auto traces = cli::read_traces(folder);
+  ASSERT_EQ(std::system(("rm -r '" + folder + "'").c_str()), 0);
+  ASSERT_TRUE(traces.ok()) << traces.status().to_string();
+  expect_overlap_timeline(*traces);
+}
+
 TEST(TraceOfMessages, EveryTurnHasBothEndsAndItsBytes) {
   const TraceFolder folder;
   std::size_t bytes = 0;
@@ -291,6 +321,24 @@ TEST(TraceMath, TurnsMakeClocksAgree) {
   EXPECT_LE(ranks[1].error_ns, 710);
   // Another lane's turn of that number says nothing.
   ranks[1].turns[0].lane = ranks[1].turns[1].lane = 1;
+  ranks[1].offset_ns = -3000;
+  ranks[1].error_ns = 4000;
+  trace::align(ranks);
+  EXPECT_EQ(ranks[1].offset_ns, -3000);
+}
+
+// And by arrows of the program's own.
+TEST(TraceMath, SpansMakeClocksAgree) {
+  std::vector<trace::RankTrace> ranks = {rank_of(0, {}), rank_of(1, {})};
+  ranks[0].spans = {{"out", 1, 21'000, 21'100, 2, 0, 5}, {"in", 1, 9000, 11'700, 0, 2, 4}};
+  ranks[1].spans = {{"in", 1, 25'000, 26'700, 0, 1, 5}, {"out", 1, 16'000, 16'200, 1, 0, 4}};
+  ranks[1].offset_ns = -3000;
+  ranks[1].error_ns = 4000;
+  trace::align(ranks);
+  EXPECT_NEAR(static_cast<double>(ranks[1].offset_ns), -5000, 360);
+  EXPECT_LE(ranks[1].error_ns, 710);
+  // Other messages say nothing.
+  ranks[1].spans[0].message = ranks[1].spans[1].message = 6;
   ranks[1].offset_ns = -3000;
   ranks[1].error_ns = 4000;
   trace::align(ranks);

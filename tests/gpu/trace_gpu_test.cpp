@@ -5,11 +5,14 @@
 #include <map>
 #include <memory>
 
+#include "tests/cli/overlap_timeline.hpp"
 #include "tests/cli/trace_folder.hpp"
 #include "tests/gpu/placed.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/gpu/setups.hpp"
 #include "tests/support/gpu_support.hpp"
+
+int rung_overlap();  // examples/ladder/8_overlap.cpp
 
 namespace nearlight::test {
 namespace {
@@ -173,6 +176,13 @@ TEST_P(TraceGpu, GraphsOutliveTheCommunicator) {
     EXPECT_EQ(newest, static_cast<std::uint32_t>(kChain * kReplays));
     for (const auto& [region, count] : lines) EXPECT_EQ(count, trace::kLinesOnGpu) << region;
   }
+}
+
+// What a kernel of the program's own computes while its messages fly.
+TEST(LadderGpuTrace, TheOverlapIsInTheTimeline) {
+  const TraceFolder folder;
+  ASSERT_EQ(rung_overlap(), 0);
+  expect_overlap_timeline(folder.traces());
 }
 
 }  // namespace
