@@ -33,6 +33,11 @@ struct Gemv {
   std::uint32_t tokens, in_vecs, tiles;
 };
 
+// Bytes of dynamic shared memory that a CTA may have for the tokens: of compute capability 9.0 and later, and
+// of 8.0 and later.
+inline constexpr std::uint32_t kGemvLargeShared = 200 * 1024, kGemvShared = 88 * 1024;
+constexpr std::uint32_t gemv_shared(bool large) { return large ? kGemvLargeShared : kGemvShared; }
+
 // There is no code for GPUs before: 80 is compute capability 8.0.
 inline constexpr int kGemvCapability = 80;
 
@@ -93,13 +98,11 @@ class GemvOutput {
   std::uint32_t tiles_;
 };
 
-// One rank alone: nobody to wait for. Product: exec/tile_product.hpp.
-template <class Product, class Output, exec::Coop Coop>
-NL_FN void gemv_alone(Coop& coop, const TileShare& share, Product& product, const Output& output) {
+// All tiles of a group, the first of which has been started, with nobody to send them to. Product:
+// exec/tile_product.hpp; the tokens are there.
+template <class Product, class Output>
+NL_FN void gemv_tiles(const TileShare& share, Product& product, const Output& output) {
   const std::uint32_t turns = share.turns();
-  product.start(share.tile_if(product.team(), turns));
-  product.take_tokens();
-  coop.sync();
   for (std::uint32_t turn = product.team(); turn < turns; turn += product.teams()) {
     const std::uint32_t tile = share.tile(turn);
     product.work_out(tile, share.tile_if(turn + product.teams(), turns),
@@ -107,6 +110,22 @@ NL_FN void gemv_alone(Coop& coop, const TileShare& share, Product& product, cons
                        const exec::Vec parts[1] = {values};
                        output.template store<1>(tile, packet, parts, 1);
                      });
+  }
+}
+
+// The matrix goes through the GPU's L2, and pushes out of it what has not been used since the last call: the
+// packets that will be waited for are fetched again while there is time. Of both banks, so that nothing waits
+// for the epoch. Where the space has no such thing, nothing.
+template <class V>
+NL_FN void keep_packets_near(const V& view, std::uint32_t packets, std::uint32_t lane, std::uint32_t width) {
+  if constexpr (requires { V::Space::kPacketsANearLine; }) {
+    constexpr std::uint32_t kStep = V::Space::kPacketsANearLine;
+    for (int source = 0; source < view.nranks(); ++source) {
+      for (std::uint32_t index = lane * kStep; index < packets; index += width * kStep) {
+        V::Space::keep_near(view.packet(view.rank(), 0, source, index));
+        V::Space::keep_near(view.packet(view.rank(), 1, source, index));
+      }
+    }
   }
 }
 
@@ -131,7 +150,10 @@ NL_FN void gemv_all_reduce(SessionT& session, const TileShare& share, std::uint3
     const std::uint32_t epoch = session.begin_epoch();
     // Nothing of a round is under way while another one is waited for: it would have to stay in registers.
     product.start(share.tile_if(turn, end));
-    if (first == 0) product.take_tokens();
+    if (first == 0) {
+      keep_packets_near(view, (end - first) * a_tile, lane, width);
+      product.take_tokens();
+    }
     session.sync_while_in_flight();
     hooks.at(DelayPoint::before_publish);
     for (; turn < end; turn += product.teams()) {
