@@ -25,7 +25,8 @@ struct Posted {
 struct Group {
   int depth = 0;
   std::vector<Posted> posted;
-  Status refused;  // the first call that could not be posted
+  Status refused;     // the first call that could not be posted
+  bool whole = true;  // no call has ended by an exception, which may be all that is left of it
 };
 
 Group& group() {
@@ -44,10 +45,12 @@ Status post(const Posted& posted) {
 Status send_or_receive(Where& where, bool sends, void* buffer, size_t count, nearlightDataType_t type,
                        int peer, nearlightComm_t comm, struct CUstream_st* stream) {
   const auto known_type = to_type(type);
-  if (group().depth > 0) {
+  if (Group& open = group(); open.depth > 0) {
+    const bool was_whole = std::exchange(open.whole, false);
     Status outcome = known_type.status();
     if (outcome.ok()) outcome = post({comm, stream, {sends, buffer, count, *known_type, peer}});
-    if (!outcome.ok() && group().refused.ok()) group().refused = outcome;
+    if (!outcome.ok() && open.refused.ok()) open.refused = outcome;
+    open.whole = was_whole;
     return outcome;
   }
   const Call call(comm);
@@ -58,40 +61,41 @@ Status send_or_receive(Where& where, bool sends, void* buffer, size_t count, nea
   return call->messages({&message, 1}, stream);
 }
 
-// Communicators of the group, each once, in the order of their first message.
-std::vector<nearlightComm_t> communicators_of(const std::vector<Posted>& posted) {
-  std::vector<nearlightComm_t> comms;
+// What a communicator has in the group.
+struct Together {
+  nearlightComm_t comm;
+  struct CUstream_st* stream;
+  std::vector<runtime::MessageCall> messages;
+};
+
+// In the order of their first messages.
+Result<std::vector<Together>> by_communicator(const std::vector<Posted>& posted) {
+  std::vector<Together> all;
   for (const Posted& one : posted) {
-    if (std::find(comms.begin(), comms.end(), one.comm) == comms.end()) comms.push_back(one.comm);
+    auto at =
+        std::find_if(all.begin(), all.end(), [&](const Together& other) { return other.comm == one.comm; });
+    if (at == all.end()) at = all.insert(at, Together{one.comm, one.stream, {}});
+    if (at->stream != one.stream) {
+      return failure(
+          Code::invalid_argument,
+          "stream: the messages of a communicator in a group take one stream, and there are %p and %p",
+          static_cast<void*>(at->stream), static_cast<void*>(one.stream));
+    }
+    at->messages.push_back(one.message);
   }
-  return comms;
+  return all;
 }
 
-Status check_streams(const std::vector<Posted>& posted) {
-  for (const Posted& one : posted) {
-    const auto first = std::find_if(posted.begin(), posted.end(),
-                                    [&](const Posted& other) { return other.comm == one.comm; });
-    if (first->stream == one.stream) continue;
-    return failure(
-        Code::invalid_argument,
-        "stream: the messages of a communicator in a group take one stream, and there are %p and %p",
-        static_cast<void*>(first->stream), static_cast<void*>(one.stream));
-  }
-  return {};
-}
-
-Status start(Where& where, const std::vector<Posted>& posted, nearlightComm_t comm) {
-  const Call call(comm);
+// Of one communicator all or none. No exception gets out, which would leave the others' unstarted.
+Status start(Where& where, const Together& messages) try {
+  const Call call(messages.comm);
   if (!call) return call.status();
   where.rank = call.rank();
-  std::vector<runtime::MessageCall> messages;
-  struct CUstream_st* stream = nullptr;
-  for (const Posted& one : posted) {
-    if (one.comm != comm) continue;
-    messages.push_back(one.message);
-    stream = one.stream;
-  }
-  return call->messages(messages, stream);
+  return call->messages(messages.messages, messages.stream);
+} catch (const std::bad_alloc&) {
+  return Status(Code::system_error, "out of memory");
+} catch (const std::exception& error) {
+  return Status(Code::system_error, error.what());
 }
 
 }  // namespace
@@ -128,16 +132,18 @@ nearlightResult_t nearlightGroupEnd(void) {
     if (open.depth == 0)
       return failure(Code::invalid_usage, "there is no group that this thread has started");
     if (--open.depth > 0) return {};
-    const std::vector<Posted> posted = std::exchange(open.posted, {});
-    NL_TRY(std::exchange(open.refused, {}));
-    NL_TRY(check_streams(posted));
+    const Group closed = std::exchange(open, {});
+    NL_TRY(closed.refused);
+    if (!closed.whole)
+      return failure(Code::system_error, "there was no memory for a message of the group: none is started");
+    NL_TRY_ASSIGN(const auto all, by_communicator(closed.posted));
     // Those that can be started are: their peers wait for them whatever becomes of the others.
     Status outcome;
-    for (const nearlightComm_t comm : communicators_of(posted)) {
+    for (const Together& messages : all) {
       Where own{where.function};
-      const Status one = start(own, posted, comm);
+      Status one = start(own, messages);
       if (one.ok() || !outcome.ok()) continue;
-      outcome = one;
+      outcome = std::move(one);
       where.rank = own.rank;
     }
     return outcome;
