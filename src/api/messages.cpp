@@ -1,5 +1,8 @@
 // Sends and receives, alone and in groups.
 #include <algorithm>
+#include <exception>
+#include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -86,17 +89,73 @@ Result<std::vector<Together>> by_communicator(const std::vector<Posted>& posted)
   return all;
 }
 
-// Of one communicator all or none. No exception gets out, which would leave the others' unstarted.
-Status start(Where& where, const Together& messages) try {
-  const Call call(messages.comm);
-  if (!call) return call.status();
-  where.rank = call.rank();
-  return call->messages(messages.messages, messages.stream);
+// The right to make a communicator's call, for as long as it is under way.
+struct UnderWay {
+  explicit UnderWay(nearlightComm_t comm) : call(comm) {}
+  Call call;
+  void* stream = nullptr;
+  runtime::Rest rest;
+};
+
+// An exception as the Status that it comes to: it would keep what comes behind it from being done.
+template <class Work>
+Status caught(const Work& work) try {
+  return work();
 } catch (const std::bad_alloc&) {
   return Status(Code::system_error, "out of memory");
 } catch (const std::exception& error) {
   return Status(Code::system_error, error.what());
 }
+
+// Starts what the communicators have: of each all or nothing, and those that can be started are, since their
+// peers wait for them whatever becomes of the others. The first failure, and the rank that had it.
+class Starting {
+ public:
+  Starting(Where& where, std::size_t communicators) : where_(where), together_(communicators > 1) {
+    under_way_.reserve(communicators);
+  }
+
+  void start(const Together& messages) {
+    int rank = -1;
+    Status outcome = caught([&] { return begin(messages, rank); });
+    note(rank, std::move(outcome));
+  }
+
+  Status finish() {
+    for (const auto& one : under_way_) finish(*one);
+    return std::move(first_);
+  }
+
+ private:
+  Status begin(const Together& messages, int& rank) {
+    auto one = std::make_unique<UnderWay>(messages.comm);
+    if (!one->call) return one->call.status();
+    rank = one->call.rank();
+    runtime::Communicator& comm = *one->call;
+    if (!together_) return comm.messages(messages.messages, messages.stream);
+    // On one stream they are in the order of their communicators, which the other ranks have as well.
+    for (const auto& earlier : under_way_) {
+      if (earlier->stream == messages.stream && earlier->call->device() == comm.device()) finish(*earlier);
+    }
+    one->stream = messages.stream;
+    NL_TRY(comm.begin_messages(messages.messages, messages.stream, one->rest));
+    if (one->rest) under_way_.push_back(std::move(one));
+    return {};
+  }
+  void finish(UnderWay& one) {
+    if (const runtime::Rest rest = std::exchange(one.rest, {})) note(one.call.rank(), caught(rest));
+  }
+  void note(int rank, Status outcome) {
+    if (outcome.ok() || !first_.ok()) return;
+    first_ = std::move(outcome);
+    where_.rank = rank;
+  }
+
+  Where& where_;
+  const bool together_;
+  Status first_;
+  std::vector<std::unique_ptr<UnderWay>> under_way_;
+};
 
 }  // namespace
 
@@ -137,16 +196,9 @@ nearlightResult_t nearlightGroupEnd(void) {
     if (!closed.whole)
       return failure(Code::system_error, "there was no memory for a message of the group: none is started");
     NL_TRY_ASSIGN(const auto all, by_communicator(closed.posted));
-    // Those that can be started are: their peers wait for them whatever becomes of the others.
-    Status outcome;
-    for (const Together& messages : all) {
-      Where own{where.function};
-      Status one = start(own, messages);
-      if (one.ok() || !outcome.ok()) continue;
-      outcome = std::move(one);
-      where.rank = own.rank;
-    }
-    return outcome;
+    Starting starting(where, all.size());
+    for (const Together& messages : all) starting.start(messages);
+    return starting.finish();
   });
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "api/handles.hpp"
 #include "route/table_file.hpp"
 #include "tests/api/allocations.hpp"
 #include "tests/api/fake_group.hpp"
@@ -31,6 +32,8 @@ struct Asked {
   Status prepare_answer;      // of preparing, on rank 1
   int full_stops_before = 0;  // launches of the full stop that the last call of rank 0 found
   bool looks = false;
+  bool meets = false;  // messages wait until both ranks' have begun
+  std::atomic<int> begun{0};
   std::size_t count = 0;
   const void* send = nullptr;
   void* recv = nullptr;
@@ -66,9 +69,14 @@ class FakeNccl final : public runtime::Fallback {
     asked_.count = call.count;
     return asked_.answer;
   }
-  Status messages(std::span<const runtime::MessageCall> group, runtime::Stream, bool, Deadline) override {
+  Status messages(std::span<const runtime::MessageCall> group, runtime::Stream, bool, Deadline,
+                  runtime::Rest* rest) override {
     asked_.messages += static_cast<int>(group.size());
-    return asked_.answer;
+    if (!asked_.meets || rest == nullptr) return asked_.answer;
+    // As where NCCL connects: the other rank's call is waited for.
+    ++asked_.begun;
+    *rest = [this] { return asked_.begun == 2 ? asked_.answer : failure(Code::timeout, "nobody came"); };
+    return {};
   }
 
  private:
@@ -166,6 +174,43 @@ TEST_F(HandOver, MessagesGoToNcclAllOrNone) {
   fake_cuda::fail_call(0);
   EXPECT_FALSE(exchange(64).ok());
   fake_cuda::fail_call(-1);
+}
+
+// Both GPU ranks of a group are driven by this thread. NCCL connects them at their first messages, in each of
+// which it waits for the other's.
+TEST_F(HandOver, MessagesOfBothRanksOfOneThreadBeginBeforeEitherWaits) {
+  make_well();
+  std::vector<nearlightComm_t> comms;
+  for (Created& one : created_) {
+    ASSERT_TRUE(one.value()->set_path("nccl").ok());
+    auto handle = api::add_handle(std::move(*one));
+    ASSERT_TRUE(handle.ok());
+    comms.push_back(*handle);
+  }
+  const FakeMemory of_rank_1(1, kBytes);
+  fake_cuda::Stream other{1, 0};
+  const auto exchange = [&] {
+    EXPECT_EQ(nearlightGroupStart(), nearlightSuccess);
+    EXPECT_EQ(nearlightSend(send_.get(), 64, nearlightUint8, 1, comms[0], stream_.handle()),
+              nearlightSuccess);
+    EXPECT_EQ(nearlightRecv(of_rank_1.get(), 64, nearlightUint8, 0, comms[1], other.handle()),
+              nearlightSuccess);
+    return nearlightGroupEnd();
+  };
+  asked_.meets = true;
+  EXPECT_EQ(exchange(), nearlightSuccess) << nearlightGetLastError();
+  EXPECT_EQ(asked_.messages, 2);
+  for (const nearlightComm_t comm : comms) {
+    nearlightCounters_t counters = NEARLIGHT_COUNTERS_INITIALIZER;
+    EXPECT_EQ(nearlightCommGetCounters(comm, &counters), nearlightSuccess);
+    EXPECT_EQ(counters.send_recvs, 1u);
+  }
+  // Where one of them does not come in time the end tells.
+  asked_.begun = -1;
+  asked_.answer = {};
+  EXPECT_EQ(exchange(), nearlightTimeout);
+  EXPECT_THAT(nearlightGetLastError(), HasSubstr("nearlightGroupEnd on rank 0: nobody came"));
+  for (const nearlightComm_t comm : comms) EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
 }
 
 TEST_F(HandOver, TheOtherCollectivesGoToNcclAsWell) {
