@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <utility>
 
 #include "base/variables.hpp"
@@ -32,6 +33,15 @@ trace::RankTrace rank_trace_of(const nlohmann::json& raw) {
     trace::RankTrace::Epoch epoch{row.at(0), row.at(1), row.at(2), {}};
     for (int i = 0; i < trace::kEvents; ++i) row.at(static_cast<std::size_t>(3 + i)).get_to(epoch.at_ns[i]);
     trace.epochs.push_back(epoch);
+  }
+  for (const auto& row : raw.at("turns")) {
+    trace::RankTrace::Turn turn{row.at(0), row.at(1), row.at(2), row.at(3), row.at(4), {}};
+    for (int i = 0; i < trace::kEvents; ++i) row.at(static_cast<std::size_t>(5 + i)).get_to(turn.at_ns[i]);
+    trace.turns.push_back(turn);
+  }
+  for (const auto& row : raw.at("spans")) {
+    trace.spans.push_back({row.at(0), row.at(1), row.at(2), row.at(3), row.at(4), row.at(5), row.at(6)});
+    if (!trace::is_name(trace.spans.back().name)) throw std::invalid_argument("a span has no name");
   }
   return trace;
 }
@@ -67,11 +77,12 @@ Result<std::vector<trace::RankTrace>> read_traces(const std::string& folder) {
 }
 
 std::string waits_table(const std::vector<trace::Waits>& rows) {
-  std::string text = " rank      epochs   waited us  unfinished  most for\n";
+  std::string text = " rank      epochs    messages   waited us  unfinished  most for\n";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const trace::Waits& row = rows[i];
     if (i > 0 && row.group != rows[i - 1].group) text += "\n";
-    append(text, "%5d  %10llu  %10.1f  %10llu  ", row.rank, static_cast<unsigned long long>(row.epochs),
+    append(text, "%5d  %10llu  %10llu  %10.1f  %10llu  ", row.rank,
+           static_cast<unsigned long long>(row.epochs), static_cast<unsigned long long>(row.messages),
            row.waited_us, static_cast<unsigned long long>(row.unfinished));
     if (row.most_for < 0 || row.waited_us <= 0) {
       text += "-\n";

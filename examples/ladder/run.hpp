@@ -15,8 +15,11 @@
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 #include <nearlight/device.cuh>
+// In front of a function that kernels and the host call.
+#define LADDER_FN __host__ __device__ inline
 #else
 #include <nearlight/device_host.hpp>
+#define LADDER_FN inline
 #endif
 
 namespace ladder {
@@ -131,9 +134,12 @@ struct Plan {
   int absent = -1;  // a rank that never comes to its channel
 };
 
-// body(channel, data) for every rank, whose data are at first inputs[rank].
+// body(channel, data) for every rank, whose data are at first inputs[rank]; then, in its thread, what else is
+// to be done with the communicator and the data.
 template <class Protocol, class T, class Body>
-std::vector<Rank<T>> run(const Plan& plan, const std::vector<std::vector<T>>& inputs, const Body& body) {
+std::vector<Rank<T>> run(
+    const Plan& plan, const std::vector<std::vector<T>>& inputs, const Body& body,
+    const std::function<void(const Communicator& comm, const std::vector<T>& data)>& then = {}) {
   nearlight::Config config;
   config.timeout = plan.timeout;
   auto comms = make_ranks(plan.nranks, config);
@@ -150,6 +156,7 @@ std::vector<Rank<T>> run(const Plan& plan, const std::vector<std::vector<T>>& in
         const device::Channels channels(comms[r], shape, plan.peers(rank));
         if (rank != plan.absent) runner.run(channels.memory(), data.get(), body);
         ranks[r].data = data.values();
+        if (then) then(comms[r], ranks[r].data);
         ranks[r].status = comms[r].status();
       } catch (const std::exception& error) {
         ranks[r].error = error.what();

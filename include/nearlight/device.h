@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * For C: memory for the channels on which kernels of your own communicate (nearlight/device.cuh), from a
- * communicator. The rules of nearlight/nearlight.h hold. C++ has nearlight/device_memory.hpp.
+ * communicator, and what they did in its trace. The rules of nearlight/nearlight.h hold. C++ has
+ * nearlight/device_memory.hpp.
  */
 #ifndef NEARLIGHT_DEVICE_H
 #define NEARLIGHT_DEVICE_H
@@ -69,6 +70,29 @@ NEARLIGHT_API nearlightResult_t nearlightChannelCreate(nearlightComm_t comm,
  * call). */
 NEARLIGHT_API nearlightResult_t nearlightChannelDestroy(nearlightComm_t comm,
                                                         const nearlightChannel_t* channel);
+
+/* Something of the program's own that took time, for the trace (NEARLIGHT_TRACE, `nearlight trace`). */
+typedef struct {
+  size_t size;       /* sizeof(nearlightSpan_t) */
+  const char* name;  /* copied: 1 to 63 printable ASCII characters, neither " nor \ */
+  uint64_t begin_ns; /* by the rank's clock: of a channel now_ns() (a GPU's %globaltimer, a CPU's
+                        CLOCK_MONOTONIC) */
+  uint64_t end_ns;   /* not before begin_ns */
+  uint64_t message;  /* what an arrow is told by, among those between the same two ranks */
+  uint32_t track;    /* below 1000; spans of a track follow each other or lie within each other */
+  uint32_t to;       /* bit p: an arrow to rank p begins where the span begins, before it was sent */
+  uint32_t from;     /* bit p: an arrow from rank p ends where the span ends, after it was there */
+  uint32_t reserved; /* 0 */
+} nearlightSpan_t;
+
+#define NEARLIGHT_SPAN_INITIALIZER \
+  { sizeof(nearlightSpan_t), NULL, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Adds a span to what the communicator writes at its end; where it does not trace, nothing happens. A
+ * communicator takes a million. Any thread, at any time; allocates. Errors: nearlightInvalidArgument (no live
+ * communicator; span is NULL or its size is no size; a field cannot be, named), nearlightInvalidUsage (there
+ * are a million). */
+NEARLIGHT_API nearlightResult_t nearlightCommTraceSpan(nearlightComm_t comm, const nearlightSpan_t* span);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -1,4 +1,5 @@
-// Memory for channels from a communicator, in C++20, for host code and .cu files.
+// Memory for channels from a communicator, and what their kernels did in its trace, in C++20, for host code
+// and .cu files.
 #ifndef NEARLIGHT_DEVICE_MEMORY_HPP
 #define NEARLIGHT_DEVICE_MEMORY_HPP
 
@@ -6,6 +7,7 @@
 #include <nearlight/nearlight.hpp>
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include <nearlight/detail/protocol/channel.hpp>
@@ -65,6 +67,28 @@ class Channels {
   nearlightComm_t comm_;
   nearlightChannel_t channel_ = NEARLIGHT_CHANNEL_INITIALIZER;
 };
+
+// Something of the program's own that took time. See nearlightSpan_t.
+struct Span {
+  std::string name;
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  std::uint32_t track = 0;
+  std::uint32_t to = 0, from = 0;  // ranks, by bits
+  std::uint64_t message = 0;
+};
+// Adds it to the communicator's trace; where it does not trace, nothing happens. Any thread. Throws
+// nearlight::Error. See nearlightCommTraceSpan.
+inline void trace(const Communicator& comm, const Span& span) {
+  nearlightSpan_t given = NEARLIGHT_SPAN_INITIALIZER;
+  given.name = span.name.c_str();
+  given.begin_ns = span.begin_ns;
+  given.end_ns = span.end_ns;
+  given.message = span.message;
+  given.track = span.track;
+  given.to = span.to;
+  given.from = span.from;
+  nearlight::detail::check(nearlightCommTraceSpan(comm.handle(), &given));
+}
 
 }  // namespace nearlight::device
 

@@ -204,8 +204,8 @@ class PipeEnd {
       return sends_ ? tell(message) : hear(message);
     }
     const Bytes bytes(message.data, message.bytes);
-    const std::uint64_t left = units_ - base_;
-    const auto here = static_cast<std::uint32_t>(left < message.span ? left : message.span);
+    const std::uint32_t here = units_here();
+    begin_time();
     if (message.carrier == Carrier::lines) {
       sends_ ? send_lines(bytes, here) : receive_lines(bytes, here);
     } else {
@@ -219,6 +219,12 @@ class PipeEnd {
 
   // Last: hands the turns on to the next call.
   NL_FN void close() {
+    if constexpr (kKeepsTime) {
+      if (session_.failed()) {
+        if (!done()) begin_time();
+        hooks_.gave_up();
+      }
+    }
     session_.coop().sync();  // all have loaded what is overwritten here
     if (session_.coop().thread_rank() != 0) return;
     for (int carrier = 0; carrier < kCarriers; ++carrier)
@@ -226,6 +232,32 @@ class PipeEnd {
   }
 
  private:
+  // Hooks that write down when each turn was (traced_turns.hpp) are told which it is. Of a thread that has
+  // failed they hear no more.
+  static constexpr bool kKeepsTime = requires(const Hooks& hooks) { hooks.begin(0u, 0u); };
+  NL_FN void begin_time() const {
+    if constexpr (kKeepsTime) {
+      const std::uint64_t unit =
+          messages_[at_].carrier == Carrier::lines ? sizeof(exec::Pack) : sizeof(exec::Vec);
+      const std::uint64_t left = messages_[at_].bytes - base_ * unit, most = units_here() * unit;
+      hooks_.begin(turn_[0] + turn_[1] + 1, static_cast<std::uint32_t>(left < most ? left : most));
+    }
+  }
+  NL_FN void note_paid() const {
+    if constexpr (kKeepsTime) {
+      if (!session_.failed()) hooks_.paid();
+    }
+  }
+  NL_FN void at(DelayPoint point) const {
+    if (!session_.failed()) hooks_.at(point);
+  }
+
+  // Of the message that is on.
+  NL_FN std::uint32_t units_here() const {
+    const std::uint64_t left = units_ - base_;
+    return static_cast<std::uint32_t>(left < messages_[at_].span ? left : messages_[at_].span);
+  }
+
   NL_FN std::uint32_t thread() const { return static_cast<std::uint32_t>(session_.coop().thread_rank()); }
   NL_FN std::uint32_t width() const { return static_cast<std::uint32_t>(session_.coop().size()); }
 
@@ -331,12 +363,12 @@ class PipeEnd {
     if (thread() < here) first = bytes.load_pack(bytes.place_of_pack(base_ + thread()));
     const bool may = wait_for_credit();
     const std::uint32_t turn = next_turn(Carrier::lines);
-    hooks_.at(DelayPoint::before_publish);
+    at(DelayPoint::before_publish);
     if (may && thread() < here) protocol::ll_send(view, peer_, thread(), first, turn);
     for (std::uint32_t slot = thread() + width(); may && slot < here; slot += width()) {
       protocol::ll_send(view, peer_, slot, bytes.load_pack(bytes.place_of_pack(base_ + slot)), turn);
     }
-    hooks_.at(DelayPoint::published);
+    at(DelayPoint::published);
   }
 
   NL_FN void receive_lines(const Bytes& bytes, std::uint32_t here) {
@@ -354,8 +386,8 @@ class PipeEnd {
       if (slot < here) bytes.store_pack(bytes.place_of_pack(base_ + slot), got);
     }
     next_turn(Carrier::lines);
-    hooks_.at(DelayPoint::after_arrival);
-    hooks_.at(DelayPoint::after_read);
+    at(DelayPoint::after_arrival);
+    at(DelayPoint::after_read);
     give_credit(Carrier::lines);
   }
 
@@ -366,16 +398,17 @@ class PipeEnd {
       session_.wait([&] { return wait.is_paid(wait.template credit<exec::Order::acquire>()); },
                     wait);  // [P4]
     }
+    note_paid();
     session_.sync_failure();
     const std::uint32_t turn = next_turn(Carrier::cells);
     if (!session_.failed()) store_cells(bytes, here, turn);
-    hooks_.at(DelayPoint::before_publish);
+    at(DelayPoint::before_publish);
     session_.sync_failure();
     if (thread() == 0 && !session_.failed()) {
       S::template store<exec::Order::release, exec::Scope::system>(
           view.flag(peer_, protocol::bank_of(turn), view.rank()), turn);  // [S1]
     }
-    hooks_.at(DelayPoint::published);
+    at(DelayPoint::published);
   }
   NL_FN void store_cells(const Bytes& bytes, std::uint32_t here, std::uint32_t turn) {
     const V& view = session_.view();
@@ -407,9 +440,9 @@ class PipeEnd {
     }
     session_.sync_failure();
     const std::uint32_t turn = next_turn(Carrier::cells);
-    hooks_.at(DelayPoint::after_arrival);
+    at(DelayPoint::after_arrival);
     if (!session_.failed()) load_cells(bytes, here, turn);
-    hooks_.at(DelayPoint::after_read);
+    at(DelayPoint::after_read);
     give_credit(Carrier::cells);
   }
   NL_FN void load_cells(const Bytes& bytes, std::uint32_t here, std::uint32_t turn) {

@@ -1,4 +1,4 @@
-// Memory for the channels of kernels that are not the library's.
+// Memory for the channels of kernels that are not the library's, and what they did in the trace.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -13,7 +13,8 @@ namespace nearlight::api {
 namespace {
 
 // As the first version of the header has them.
-constexpr std::size_t kFirstChannelConfigBytes = 32, kFirstChannelBytes = 112;
+constexpr std::size_t kFirstChannelConfigBytes = 32, kFirstChannelBytes = 112, kFirstSpanBytes = 56;
+static_assert(sizeof(nearlightSpan_t) >= kFirstSpanBytes);
 static_assert(sizeof(nearlightChannelConfig_t) >= kFirstChannelConfigBytes);
 static_assert(sizeof(nearlightChannel_t) >= kFirstChannelBytes);
 
@@ -71,5 +72,19 @@ nearlightResult_t nearlightChannelDestroy(nearlightComm_t comm, const nearlightC
     if (!call) return call.status();
     where.rank = call.rank();
     return call->free_channels(static_cast<const char*>(channel->own));
+  });
+}
+
+nearlightResult_t nearlightCommTraceSpan(nearlightComm_t comm, const nearlightSpan_t* span) {
+  return guarded(__func__, [=](Where& where) -> Status {
+    NL_TRY(check_sized("span", span, kFirstSpanBytes));
+    nearlightSpan_t mine{};
+    std::memcpy(&mine, span, std::min(span->size, sizeof mine));
+    const Visit visit(comm);
+    NL_TRY(visit.status());
+    where.rank = visit->rank();
+    if (mine.name == nullptr) return failure(Code::invalid_argument, "name is NULL");
+    return visit->add_span(
+        {mine.name, mine.track, mine.begin_ns, mine.end_ns, mine.to, mine.from, mine.message});
   });
 }

@@ -20,6 +20,7 @@
 #include "runtime/fused_call.hpp"
 #include "runtime/instead.hpp"
 #include "runtime/messages.hpp"
+#include "trace/rank_trace.hpp"
 
 namespace nearlight::runtime {
 
@@ -212,6 +213,10 @@ class Communicator {
   // Ends every wait of this rank, now and later; the communicator has then failed with Code::aborted. Any
   // thread.
   virtual void abort() = 0;
+
+  // Something of the program's own for the trace that is written at the end; nothing where none is. Any
+  // thread. Code::invalid_argument names the field; Code::invalid_usage: there are too many.
+  virtual Status add_span(trace::RankTrace::Span span) = 0;
 
   // What it has done so far. Never blocks; any thread.
   Counters counters() const { return calls_.counters(); }

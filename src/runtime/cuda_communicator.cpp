@@ -55,6 +55,11 @@ CudaCommunicator::~CudaCommunicator() {
   CudaControl::free_retired(device_);
 }
 
+Status CudaCommunicator::add_span(trace::RankTrace::Span span) {
+  NL_TRY(check_span(span, rank(), nranks()));
+  return tracer_ && tracer_->writes() ? tracer_->add(std::move(span)) : Status();
+}
+
 void CudaCommunicator::write_trace() {
   const auto read = [this]() -> Status {
     const DeviceGuard guard(device_);
@@ -65,6 +70,10 @@ void CudaCommunicator::write_trace() {
                              ring.size() * sizeof ring[0], cudaMemcpyDeviceToHost));
       trace::append(tracer_->ranks(), region, ring);
     }
+    std::vector<trace::TurnTimes> turns(trace::turn_rings(lanes_, nranks()) * trace::kTurnLinesOnGpu);
+    NL_TRY_CUDA(
+        cudaMemcpy(turns.data(), control_->turns(), turns.size() * sizeof turns[0], cudaMemcpyDeviceToHost));
+    trace::append(tracer_->ranks(), lanes_, turns);
     NL_TRY_ASSIGN(const ClockOffset clock, measure_clock_offset());
     tracer_->ranks().offset_ns = clock.offset_ns;
     tracer_->ranks().error_ns = clock.error_ns;

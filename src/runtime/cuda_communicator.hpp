@@ -65,6 +65,7 @@ class CudaCommunicator final : public Communicator {
     return route_of(count, type, op, options, false);
   }
   Status set_path(const std::string& path) override;
+  Status add_span(trace::RankTrace::Span span) override;
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;

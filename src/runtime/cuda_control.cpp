@@ -93,7 +93,10 @@ Status CudaControl::allocate() {
   }
   if (parts_.pipe_ends != 0)
     NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&pipe_ends_), parts_.pipe_ends * sizeof *pipe_ends_));
-  if (parts_.traced) NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&trace_), trace_bytes()));
+  if (parts_.traced) {
+    NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&trace_), trace_bytes()));
+    NL_TRY_CUDA(cudaMalloc(reinterpret_cast<void**>(&turns_), turns_bytes()));
+  }
   if (parts_.staging) {
     NL_TRY_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&staging_), sizeof(Staging),
                               cudaHostAllocMapped | cudaHostAllocPortable));
@@ -107,6 +110,7 @@ Status CudaControl::rest(std::uint32_t initial_epoch) {
   new (host_) HostPart{};
   if (staging_ != nullptr) new (&staging_->turn) algorithm::cuda::HostTurnWords{};
   if (trace_ != nullptr) NL_TRY(zero(trace_, trace_bytes()));
+  if (turns_ != nullptr) NL_TRY(zero(turns_, turns_bytes()));
   if (buffer_ != nullptr) NL_TRY(zero(buffer_, parts_.buffer_bytes));
   if (pipe_ends_ != nullptr) NL_TRY(rest_pipes(0));
   return rearm(parts_.regions, initial_epoch);
@@ -140,6 +144,7 @@ CudaControl::~CudaControl() {
   if (states_ != nullptr) (void)cudaFree(states_);
   if (claim_ != nullptr) (void)cudaFree(claim_);
   if (trace_ != nullptr) (void)cudaFree(trace_);
+  if (turns_ != nullptr) (void)cudaFree(turns_);
   if (pipe_ends_ != nullptr) (void)cudaFree(pipe_ends_);
   if (host_ != nullptr) (void)cudaFreeHost(host_);
   if (staging_ != nullptr) (void)cudaFreeHost(staging_);

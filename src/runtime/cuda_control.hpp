@@ -14,6 +14,7 @@
 #include "algorithm/cuda/messages.hpp"
 #include "base/status.hpp"
 #include "trace/epoch_ring.hpp"
+#include "trace/turn_ring.hpp"
 
 namespace nearlight::runtime {
 
@@ -52,6 +53,7 @@ class CudaControl {
 
   // These outlive the communicator with the graphs that captured traced kernels.
   trace::EpochTimes* trace() const { return trace_; }
+  trace::TurnTimes* turns() const { return turns_; }  // trace::turn_ring_of(lane, ...)
 
   algorithm::cuda::PipeStateWords* pipe_ends() const { return pipe_ends_; }
   // While the device is idle: the turn after `turn` is the next of all of them.
@@ -100,6 +102,9 @@ class CudaControl {
   static std::unique_ptr<CudaControl> take_retired(int device, const Parts& parts);
   static void retire(std::unique_ptr<CudaControl> control) noexcept;
   std::size_t trace_bytes() const { return parts_.regions * trace::kLinesOnGpu * sizeof *trace_; }
+  std::size_t turns_bytes() const {
+    return trace::turn_rings(parts_.pipe_ends, 1) * trace::kTurnLinesOnGpu * sizeof *turns_;
+  }
   Status allocate();
   Status rest(std::uint32_t initial_epoch);
 
@@ -108,6 +113,7 @@ class CudaControl {
   algorithm::cuda::RegionStateWords* states_ = nullptr;   // device
   std::uint32_t* claim_ = nullptr;                        // device
   trace::EpochTimes* trace_ = nullptr;                    // device; null: none
+  trace::TurnTimes* turns_ = nullptr;                     // likewise
   algorithm::cuda::PipeStateWords* pipe_ends_ = nullptr;  // device
   HostPart* host_ = nullptr;                              // pinned, mapped at the same address
   Staging* staging_ = nullptr;                            // likewise; null: none

@@ -143,6 +143,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_parts());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_fused());
+    if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_messages());
     NL_TRY(algorithm::cuda::preload_full_stop());
     NL_TRY(algorithm::cuda::preload_host_turn());
     if (comm->check_) NL_TRY(comm->stream_order_.begin());

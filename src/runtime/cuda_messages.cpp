@@ -106,6 +106,7 @@ Status CudaCommunicator::enqueue_messages(std::span<const MessageCall> group, St
   std::copy_n(plan.queues.begin(), plan.queue_count, head.queues);
   head.queue_count = static_cast<std::uint32_t>(plan.queue_count);
   head.told = check_ ? 1 : 0;
+  head.turns = tracer_ && !options.untraced ? control_->turns() : nullptr;
   return launched(
       algorithm::cuda::launch_messages(head, plan.messages.data(),
                                        static_cast<std::uint32_t>(plan.messages.size()), plan.lanes, stream),

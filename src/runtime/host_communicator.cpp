@@ -52,6 +52,7 @@ Result<std::unique_ptr<Communicator>> HostCommunicator::create(Exchange& exchang
   if (*folder) {
     NL_TRY_ASSIGN(comm->tracer_, Tracer::start(exchange, **folder, "host", deadline));
     comm->ring_.resize(trace::kLinesOnCpu);
+    comm->turns_.resize(trace::turn_rings(1, exchange.nranks()) * trace::kTurnLinesOnCpu);
   }
   comm->within_ = false;
   comm->calls_.mirror(comm->health_.call_word());
@@ -131,7 +132,13 @@ HostCommunicator::~HostCommunicator() {
   // Half a communicator has not traced anything.
   if (!tracer_ || !tracer_->writes() || heap_ == nullptr) return;
   trace::append(tracer_->ranks(), 0, ring_);
+  trace::append(tracer_->ranks(), 1, turns_);
   tracer_->write();
+}
+
+Status HostCommunicator::add_span(trace::RankTrace::Span span) {
+  NL_TRY(check_span(span, rank(), nranks()));
+  return tracer_ && tracer_->writes() ? tracer_->add(std::move(span)) : Status();
 }
 
 void HostCommunicator::empty_packets() {

@@ -58,6 +58,7 @@ class HostCommunicator final : public Communicator {
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
                                           const CallOptions& options) const override;
   Status set_path(const std::string& path) override;
+  Status add_span(trace::RankTrace::Span span) override;
   Status status() const override;
   std::optional<Fault> fault() const override;
   void abort() override;
@@ -140,6 +141,7 @@ class HostCommunicator final : public Communicator {
   mutable std::mutex rest_mutex_;  // while a reset puts memory to rest that a dump may look at; the inner one
   std::optional<Tracer> tracer_;
   std::vector<trace::EpochTimes> ring_;  // with tracer_
+  std::vector<trace::TurnTimes> turns_;  // likewise
   std::atomic<bool> told_{false};        // of a time-out, since the last reset
   std::unique_ptr<PeerWatch> watch_;     // last, with the next: their threads use the others
   std::unique_ptr<DumpService> dump_service_;

@@ -55,6 +55,7 @@ Status HostCommunicator::run_messages(std::span<const MessageCall> group, Stream
        .queues = plan.queues.data(),
        .queue_count = plan.queue_count,
        .told = check_,
+       .turns = tracer_ && !options.untraced ? turns_.data() : nullptr,
        .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns},
        .packet_fault = {static_cast<algorithm::host::PacketFault::Kind>(options.packet_fault),
                         options.faulty_packet}});

@@ -71,6 +71,32 @@ Result<Tracer> Tracer::start(Exchange& exchange, std::string folder, const char*
   return tracer;
 }
 
+Status check_span(const trace::RankTrace::Span& span, int rank, int nranks) {
+  if (!trace::is_name(span.name)) {
+    return failure(Code::invalid_argument,
+                   "name: 1 to 63 printable ASCII characters, without quotes and backslashes");
+  }
+  if (span.end_ns < span.begin_ns)
+    return failure(Code::invalid_argument, "end_ns: the span ends before it begins");
+  if (span.track >= 1000) return failure(Code::invalid_argument, "track: %u is not below 1000", span.track);
+  const std::uint32_t others = ((1u << nranks) - 1) & ~(1u << rank);
+  for (const auto& [name, mask] : {std::pair("to", span.to), std::pair("from", span.from)}) {
+    if ((mask & ~others) != 0)
+      return failure(Code::invalid_argument, "%s: 0x%x has a bit that is no other rank's", name, mask);
+  }
+  return {};
+}
+
+Status Tracer::add(trace::RankTrace::Span span) {
+  const std::lock_guard lock(*mutex_);
+  if (trace_.spans.size() >= kMostSpans) {
+    return failure(Code::invalid_usage, "span: %zu of a communicator are kept, and there are as many",
+                   kMostSpans);
+  }
+  trace_.spans.push_back(std::move(span));
+  return {};
+}
+
 void Tracer::write() {
   trace_.realtime_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
   trace::sort(trace_);

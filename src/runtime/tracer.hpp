@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -15,6 +17,9 @@ namespace nearlight::runtime {
 // end. Code::invalid_argument: nothing can be written there.
 Result<std::optional<std::string>> trace_folder(std::optional<bool> wish);
 
+// Code::invalid_argument names the field that cannot be.
+Status check_span(const trace::RankTrace::Span& span, int rank, int nranks);
+
 class Tracer {
  public:
   // Collective over ranks that all trace: they get one number for their group.
@@ -23,12 +28,16 @@ class Tracer {
   trace::RankTrace& ranks() { return trace_; }
   // Whether there is a folder.
   bool writes() const { return !folder_.empty(); }
+  // A span of the program's, checked. Any thread. Code::invalid_usage: there are kMostSpans.
+  Status add(trace::RankTrace::Span span);
+  static constexpr std::size_t kMostSpans = 1'000'000;
   // Writes the file. A failure is a warning: at the end of a communicator there is nobody to tell.
   void write();
 
  private:
   std::string folder_;
   trace::RankTrace trace_;
+  std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();  // of the spans
 };
 
 }  // namespace nearlight::runtime

@@ -136,6 +136,17 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightChannel_t, checks, 100, 4);
   PIN_FIELD(nearlightChannel_t, collective, 104, 4);
   PIN_FIELD(nearlightChannel_t, reserved, 108, 4);
+
+  CHECK(sizeof(nearlightSpan_t) == 56);
+  PIN_FIELD(nearlightSpan_t, size, 0, 8);
+  PIN_FIELD(nearlightSpan_t, name, 8, 8);
+  PIN_FIELD(nearlightSpan_t, begin_ns, 16, 8);
+  PIN_FIELD(nearlightSpan_t, end_ns, 24, 8);
+  PIN_FIELD(nearlightSpan_t, message, 32, 8);
+  PIN_FIELD(nearlightSpan_t, track, 40, 4);
+  PIN_FIELD(nearlightSpan_t, to, 44, 4);
+  PIN_FIELD(nearlightSpan_t, from, 48, 4);
+  PIN_FIELD(nearlightSpan_t, reserved, 52, 4);
 }
 
 static void check_numbers(void) {

@@ -202,5 +202,39 @@ TEST(ChannelMemory, ArgumentsAreChecked) {
   expect_error(nearlightChannelDestroy(comm, &channel), "channel: there is none such");
 }
 
+// What spans can be, whether the communicator traces or not; the file itself:
+// tests/cli/program_trace_test.cpp.
+TEST(TraceSpans, WhatCannotBeIsNamed) {
+  auto comms = group(3);
+  const device::Span good{.name = "part 1", .begin_ns = 10, .end_ns = 10, .track = 999, .to = 5, .from = 1};
+  device::trace(comms[1], good);
+  const auto error_of = [&](const std::function<void(device::Span&)>& spoil) -> std::string {
+    device::Span span = good;
+    spoil(span);
+    try {
+      device::trace(comms[1], span);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::invalid_argument);
+      return error.what();
+    }
+    return "";
+  };
+  for (const std::string& name : {std::string(), std::string("a\"b"), std::string("a\\b"),
+                                  std::string("a\nb"), std::string(64, 'x'), std::string("\xc3\xa4")})
+    EXPECT_THAT(error_of([&](device::Span& span) { span.name = name; }), HasSubstr("name: 1 to 63")) << name;
+  EXPECT_EQ(error_of([](device::Span& span) { span.name = std::string(63, 'x'); }), "");
+  EXPECT_THAT(error_of([](device::Span& span) { span.end_ns = 9; }), HasSubstr("end_ns"));
+  EXPECT_THAT(error_of([](device::Span& span) { span.track = 1000; }), HasSubstr("track: 1000"));
+  EXPECT_THAT(error_of([](device::Span& span) { span.to = 2; }), HasSubstr("to: 0x2"));
+  EXPECT_THAT(error_of([](device::Span& span) { span.from = 8; }), HasSubstr("from: 0x8"));
+  nearlightSpan_t span = NEARLIGHT_SPAN_INITIALIZER;
+  EXPECT_EQ(nearlightCommTraceSpan(comms[0].handle(), &span), nearlightInvalidArgument);
+  EXPECT_THAT(nearlightGetLastError(), HasSubstr("name is NULL"));
+  span.size = 1;
+  EXPECT_EQ(nearlightCommTraceSpan(comms[0].handle(), &span), nearlightInvalidArgument);
+  EXPECT_EQ(nearlightCommTraceSpan(comms[0].handle(), nullptr), nearlightInvalidArgument);
+  EXPECT_EQ(nearlightCommTraceSpan(nullptr, &span), nearlightInvalidArgument);
+}
+
 }  // namespace
 }  // namespace nearlight::test

@@ -349,6 +349,10 @@ Status preload_fused() {
   if (count("preload_fused") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_fused: planted error");
 }
+Status preload_traced_messages() {
+  if (count("preload_traced_messages") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_traced_messages: planted error");
+}
 Status preload_traced_fused() {
   if (count("preload_traced_fused") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_traced_fused: planted error");

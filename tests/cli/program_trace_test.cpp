@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -10,7 +11,10 @@
 
 #include "cli/exit_code.hpp"
 #include "cli/trace_command.hpp"
+#include "tests/cli/overlap_timeline.hpp"
 #include "tests/cli/run_program.hpp"
+#include "tests/cli/trace_folder.hpp"
+#include "tests/support/ranks.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -39,7 +43,8 @@ Counted check_events(const json& events) {
       ++counted.slices;
       EXPECT_GE(event.at("dur").get<double>(), 0);
       EXPECT_GT(event.at("ts").get<double>(), 0);
-      EXPECT_GT(event.at("args").at("epoch").get<int>(), 0);
+      const json& args = event.at("args");
+      EXPECT_GT(args.contains("turn") ? args.at("turn").get<int>() : args.at("epoch").get<int>(), 0);
     } else if (phase == "s") {
       EXPECT_TRUE(begun.emplace(event.at("id"), event).second) << "two arrows are one: " << event;
     }
@@ -123,6 +128,112 @@ TEST(Trace, OfEveryPathHasAllSteps) {
   }
 }
 
+// Messages of lines and of cells, both ends of each.
+TEST(Trace, OfSendsAndReceives) {
+  const std::string path = temporary_path("messages.json"), results = temporary_path("messages-results.json");
+  const Ran ran = run_program("trace -o '" + path +
+                              "' -- '" NEARLIGHT_PROGRAM
+                              "' bench send_recv --backend host --ranks 3 -b 8 -e 32K -f 64 -n 20 -c 1 "
+                              "--in-place 0 --json '" +
+                              results + "'");
+  ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err << ran.out;
+  EXPECT_THAT(ran.err, HasSubstr("messages"));
+  const json trace = read_json(path);
+  unlink(path.c_str());
+  unlink(results.c_str());
+  const Counted counted = check_events(trace.at("traceEvents"));
+  EXPECT_GE(counted.arrows, 3u * 3 * 20);
+  std::size_t turns = 0;
+  std::map<std::string, std::size_t> names;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "M" && event.at("name") == "thread_name") ++names[event.at("args").at("name")];
+  }
+  EXPECT_EQ(names["to rank 1, lane 0"], 1u);  // of rank 0
+  EXPECT_EQ(names["from rank 2, lane 0"], 1u);
+  for (const json& rank : trace.at("nearlight")) turns += rank.at("turns").size();
+  EXPECT_GE(turns, 2 * counted.arrows);
+}
+
+// The ladder's rung 8: what is computed and what flies, with the arrows between.
+TEST(Trace, OfTheLaddersOverlap) {
+  const std::string path = temporary_path("overlap.json");
+  const Ran ran = run_program("trace -o '" + path + "' -- '" NEARLIGHT_OVERLAP "'");
+  ASSERT_EQ(ran.exit_code, cli::kExitOk) << ran.err << ran.out;
+  EXPECT_THAT(ran.out, HasSubstr("% hidden"));
+  const json trace = read_json(path);
+  unlink(path.c_str());
+  std::map<std::string, int> begun, ended, slices;
+  for (const json& event : trace.at("traceEvents")) {
+    const std::string phase = event.at("ph");
+    if (phase == "X") ++slices[event.at("name")];
+    if (phase == "s") ++begun[event.at("id")];
+    if (phase == "f") ++ended[event.at("id")];
+  }
+  EXPECT_EQ(begun, ended);
+  EXPECT_EQ(begun.size(), 2u * 2 * 16);  // groups, directions, tiles
+  for (const auto& [id, times] : begun) EXPECT_EQ(times, 1) << id;
+  EXPECT_EQ(slices["compute 7"], 4);
+  EXPECT_EQ(slices["exchange 15"], 4);
+  const std::string folder = temporary_path("overlap-traces");
+  ASSERT_EQ(std::system(("mkdir -p '" + folder + "'").c_str()), 0);
+  std::ofstream(folder + "/all.json") << trace.dump();
+  const auto traces = cli::read_traces(folder);
+  ASSERT_EQ(std::system(("rm -r '" + folder + "'").c_str()), 0);
+  ASSERT_TRUE(traces.ok()) << traces.status().to_string();
+  expect_overlap_timeline(*traces);
+}
+
+TEST(TraceOfMessages, EveryTurnHasBothEndsAndItsBytes) {
+  const TraceFolder folder;
+  std::size_t bytes = 0;
+  const std::string problems =
+      run_communicators(Kind::threads, 3, patient(), [](auto& comm, Exchange&, Problems& trouble) {
+        std::vector<std::uint8_t> memory(100'000);
+        for (const std::size_t count : {1u, 4096u, 70'000u}) {
+          // 100 small ones with a large one, from rank 0 to rank 1 alone.
+          std::vector<runtime::MessageCall> calls;
+          for (std::size_t i = 0; i < 100; ++i)
+            calls.push_back({comm.rank() == 0, &memory[i], 1, DataType::u8, 1 - comm.rank()});
+          calls.push_back({comm.rank() == 0, &memory[200], count, DataType::u8, 1 - comm.rank()});
+          if (comm.rank() == 2) break;
+          const Status status = comm.messages(calls, nullptr);
+          if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+          runtime::CallOptions untraced;
+          untraced.untraced = true;
+          if (!comm.messages(calls, nullptr, untraced).ok()) trouble.add("untraced");
+        }
+      });
+  ASSERT_EQ(problems, "");
+  const auto traces = folder.traces();
+  ASSERT_EQ(traces.size(), 3u);
+  EXPECT_GE(expect_whole_turns(traces), 303u);
+  EXPECT_TRUE(traces[0].turns.front().sends);
+  EXPECT_TRUE(traces[2].turns.empty());
+  for (const auto& turn : traces[1].turns) bytes += turn.bytes;
+  EXPECT_EQ(bytes, 300u + 1 + 4096 + 70'000);
+}
+
+TEST(TraceOfMessages, WhatNeverCameIsAWaitInVain) {
+  const TraceFolder folder;
+  runtime::Options options = patient();
+  options.timeout = std::chrono::milliseconds(100);
+  const std::string problems =
+      run_communicators(Kind::threads, 2, options, [](auto& comm, Exchange&, Problems& trouble) {
+        std::vector<std::uint8_t> memory(64);
+        if (comm.rank() == 1) return;
+        const std::vector<runtime::MessageCall> calls{{true, &memory[0], 8, DataType::u8, 1},
+                                                      {false, &memory[32], 8, DataType::u8, 1}};
+        if (comm.messages(calls, nullptr).code() != Code::timeout) trouble.add("no timeout");
+      });
+  ASSERT_EQ(problems, "");
+  const auto traces = folder.traces();
+  ASSERT_EQ(traces.size(), 2u);
+  ASSERT_EQ(traces[0].turns.size(), 2u);
+  for (const auto& turn : traces[0].turns) EXPECT_EQ(turn.went_on() != 0, turn.sends);
+  EXPECT_EQ(trace::waits_of(traces)[0].unfinished, 1u);
+  EXPECT_THAT(trace::chrome_json(std::vector{traces[0]}), HasSubstr("wait, in vain"));
+}
+
 TEST(Trace, TheProgramsStatusIsTheStatus) {
   EXPECT_EQ(run_program("trace -- sh -c 'exit 7'").exit_code, 7);
   const Ran nothing = run_program("trace -- true");
@@ -189,6 +300,68 @@ TEST(TraceMath, MessagesMakeClocksAgree) {
   ranks[1].error_ns = 0;
   trace::align(ranks);
   EXPECT_EQ(ranks[1].offset_ns, -3000);
+}
+
+// The same by turns of messages, and who waits for whom by them: to rank 0 in 700 ns, and back.
+TEST(TraceMath, TurnsMakeClocksAgree) {
+  std::vector<trace::RankTrace> ranks = {rank_of(0, {}), rank_of(1, {})};
+  ranks[0].turns = {{1, false, 2, 7, 64, {9000, 0, 0, 11'700, 12'000}},
+                    {1, true, 2, 3, 64, {20'000, 21'000, 21'100, 0, 0}}};
+  ranks[1].turns = {{0, true, 2, 7, 64, {15'000, 16'000, 16'200, 15'500, 0}},
+                    {0, false, 2, 3, 64, {25'000, 0, 0, 26'700, 27'000}}};
+  ranks[1].offset_ns = -3000;
+  ranks[1].error_ns = 4000;
+  const auto waits = trace::waits_of(ranks);
+  EXPECT_EQ(waits[0].messages, 2u);
+  EXPECT_NEAR(waits[0].waited_us, 2.7 + 1.0, 1e-9);
+  EXPECT_EQ(waits[0].most_for, 1);
+  EXPECT_NEAR(waits[1].waited_us, 0.5 + 1.7, 1e-9);
+  trace::align(ranks);
+  EXPECT_NEAR(static_cast<double>(ranks[1].offset_ns), -5000, 360);
+  EXPECT_LE(ranks[1].error_ns, 710);
+  // Another lane's turn of that number says nothing.
+  ranks[1].turns[0].lane = ranks[1].turns[1].lane = 1;
+  ranks[1].offset_ns = -3000;
+  ranks[1].error_ns = 4000;
+  trace::align(ranks);
+  EXPECT_EQ(ranks[1].offset_ns, -3000);
+}
+
+// And by arrows of the program's own.
+TEST(TraceMath, SpansMakeClocksAgree) {
+  std::vector<trace::RankTrace> ranks = {rank_of(0, {}), rank_of(1, {})};
+  ranks[0].spans = {{"out", 1, 21'000, 21'100, 2, 0, 5}, {"in", 1, 9000, 11'700, 0, 2, 4}};
+  ranks[1].spans = {{"in", 1, 25'000, 26'700, 0, 1, 5}, {"out", 1, 16'000, 16'200, 1, 0, 4}};
+  ranks[1].offset_ns = -3000;
+  ranks[1].error_ns = 4000;
+  trace::align(ranks);
+  EXPECT_NEAR(static_cast<double>(ranks[1].offset_ns), -5000, 360);
+  EXPECT_LE(ranks[1].error_ns, 710);
+  // Other messages say nothing.
+  ranks[1].spans[0].message = ranks[1].spans[1].message = 6;
+  ranks[1].offset_ns = -3000;
+  ranks[1].error_ns = 4000;
+  trace::align(ranks);
+  EXPECT_EQ(ranks[1].offset_ns, -3000);
+}
+
+TEST(TraceMath, RingsOfTurnsAreReadByLanePeerAndDirection) {
+  trace::RankTrace trace = rank_of(0, {});
+  std::vector<trace::TurnTimes> rings(trace::turn_rings(2, 2) * 4);
+  rings[trace::turn_ring_of(1, 2, 1, true) * 4 + 2] = {6, 24, {10, 30, 40, 20, 0}, {}};
+  rings[trace::turn_ring_of(0, 2, 1, false) * 4 + 1] = {5, 8, {3, 0, 0, 7, 9}, {}};
+  trace::append(trace, 2, rings);
+  trace::sort(trace);
+  ASSERT_EQ(trace.turns.size(), 2u);
+  EXPECT_FALSE(trace.turns[0].sends);
+  EXPECT_EQ(trace.turns[0].lane, 0u);
+  EXPECT_EQ(trace.turns[0].went_on(), 7u);
+  EXPECT_TRUE(trace.turns[1].sends);
+  EXPECT_EQ(trace.turns[1].lane, 1u);
+  EXPECT_EQ(trace.turns[1].peer, 1);
+  EXPECT_EQ(trace.turns[1].number, 6u);
+  EXPECT_EQ(trace.turns[1].bytes, 24u);
+  EXPECT_EQ(trace.turns[1].went_on(), 20u);
 }
 
 TEST(TraceMath, WhatAnOlderEpochLeftIsNotThisOnes) {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "tests/gpu/placed.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/gpu/setups.hpp"
 #include "tests/support/gpu_support.hpp"
-#include "tests/support/message_image.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -24,35 +24,6 @@ using runtime::MessageCall;
 using testing::HasSubstr;
 
 constexpr std::size_t kBufferBytes = std::size_t{24} << 20;
-
-// One rank's part of a pattern in its buffer on the GPU.
-class Placed {
- public:
-  Placed(const Rank& rank, const std::vector<Sent>& pattern, std::uint64_t round)
-      : rank_(rank), image_(pattern, rank.rank, round) {}
-
-  // There when it returns. No kernel may be waiting.
-  cudaError_t fill() const {
-    const auto error = cudaMemcpyAsync(rank_.recv, image_.bytes().data(), image_.bytes().size(),
-                                       cudaMemcpyHostToDevice, rank_.stream);
-    return error != cudaSuccess ? error : cudaStreamSynchronize(rank_.stream);
-  }
-  std::vector<MessageCall> calls() const { return image_.calls(rank_.recv); }
-  // "" when all is as it must be. The stream is idle.
-  std::string wrong() const {
-    std::vector<std::uint8_t> now(image_.bytes().size());
-    if (cudaMemcpyAsync(now.data(), rank_.recv, now.size(), cudaMemcpyDeviceToHost, rank_.stream) !=
-            cudaSuccess ||
-        cudaStreamSynchronize(rank_.stream) != cudaSuccess) {
-      return "the buffer could not be read";
-    }
-    return image_.wrong(now.data());
-  }
-
- private:
-  const Rank& rank_;
-  MessageImage image_;
-};
 
 struct Case {
   std::vector<Sent> pattern;

@@ -71,19 +71,49 @@ Plan plan_of(const GpuStorm& storm) {
   return plan;
 }
 
+// One of a group of messages. `pattern`: its own.
+struct Message {
+  int from, to;
+  Pattern pattern;
+  std::uint64_t count;
+};
+constexpr std::size_t kMostMessages = 8;
+constexpr std::size_t kMessageBytes = (std::size_t{1} << 20) / kMostMessages;  // with guards and offset
+
 // The same on all ranks.
 struct Call {
   bool barrier = false, hops = false;
+  std::vector<Message> messages;  // none: something else
   Pattern pattern;
   std::uint64_t count = 0;
   CallOptions options;
 };
+
+// Between any two, and from ranks to themselves.
+Call any_messages(Random& random, int nranks, bool hops) {
+  const auto any_rank = [&] { return static_cast<int>(random.below(static_cast<std::uint64_t>(nranks))); };
+  Call call;
+  call.hops = hops;
+  call.messages.resize(1 + random.below(kMostMessages));
+  for (Message& message : call.messages) {
+    message.from = any_rank();
+    message.to = any_rank();
+    message.pattern = {random.one_of(kDataTypes), ReduceOp::sum, Values::general, random.below(1'000'000)};
+    const std::uint64_t most = std::uint64_t{16} << random.below(random.one_in(8) ? 13 : 10);  // bytes
+    message.count = random.one_in(20) ? 0 : random.below(most) / element_bytes(message.pattern.type) + 1;
+  }
+  const std::uint64_t choice = random.below(4);
+  if (choice < 2) call.options.protocol = choice == 0 ? Protocol::ll : Protocol::simple;
+  if (choice == 2) call.options.grid = 1 + static_cast<std::uint32_t>(random.below(3));
+  return call;
+}
 
 Call any_call(Random& random, const GpuStorm& storm, const Group& group, bool in_graph) {
   constexpr Protocol kEveryGpus[] = {Protocol::ll, Protocol::simple, Protocol::sentinel};
   Call call;
   call.hops = random.one_in(12);
   call.barrier = random.one_in(12);
+  if (!call.barrier && random.one_in(8)) return any_messages(random, group.nranks(), call.hops);
   call.pattern = {random.one_of(kDataTypes), random.one_of(kReduceOps), Values::general,
                   random.below(1'000'000)};
   // What inference lives on, and has kernels of its own, more often.
@@ -113,7 +143,7 @@ Call any_call(Random& random, const GpuStorm& storm, const Group& group, bool in
 }
 
 struct Totals {
-  std::atomic<std::uint64_t> barriers{0}, hops{0}, held{0}, staged{0};
+  std::atomic<std::uint64_t> barriers{0}, messages{0}, hops{0}, held{0}, staged{0};
 };
 
 // One rank's calls: on the stream that it is on, with what is its own affair drawn from its own numbers.
@@ -143,6 +173,7 @@ class Player {
       if (first_rank) ++totals_.barriers;
       return rank_.comm->barrier(stream());
     }
+    if (!call.messages.empty()) return exchange(call, case_id, counted, other_input, checks);
     if (other_input) call.pattern.seed += 1'000'000;
     const std::uint32_t element = element_bytes(call.pattern.type);
     const std::uint64_t own = own_.below(1 << 20);
@@ -163,6 +194,37 @@ class Player {
   Status go_home() { return at_ == 0 ? Status() : hop(0); }
 
  private:
+  // Data are made and looked at where they are sent and received, as those of a single rank's call.
+  Status exchange(const Call& call, std::uint32_t case_id, bool counted, bool other_input,
+                  std::uint64_t& checks) {
+    std::vector<runtime::MessageCall> group;
+    std::vector<Work> received;
+    for (std::size_t i = 0; i < call.messages.size(); ++i) {
+      const Message& message = call.messages[i];
+      const bool sends = message.from == rank_.rank, receives = message.to == rank_.rank;
+      if (!sends && !receives) continue;
+      const std::uint32_t element = element_bytes(message.pattern.type);
+      const std::uint64_t own = own_.below(1 << 8);
+      Work work =
+          rank_.work(message.pattern, message.count, false, i * kMessageBytes + own % 16 / element * element,
+                     i * kMessageBytes + own / 16 / element * element, case_id);
+      work.rank = 0;
+      work.nranks = 1;
+      if (counted) work.counter = rank_.counter;
+      Work told = work;
+      if (other_input && sends) work.pattern.seed += 1'000'000;
+      if (message.count != 0) NL_TRY(ok_or("prepare", prepare(work, stream())));
+      if (sends) group.push_back({true, work.send, message.count, message.pattern.type, message.to});
+      if (receives) group.push_back({false, work.recv, message.count, message.pattern.type, message.from});
+      if (receives && message.count != 0) received.push_back(told);
+    }
+    if (rank_.rank == 0) ++totals_.messages;
+    if (!group.empty()) NL_TRY(rank_.comm->messages(group, stream(), call.options));
+    for (const Work& work : received) NL_TRY(ok_or("check", check(work, rank_.report, stream())));
+    checks += received.size();
+    return {};
+  }
+
   cudaStream_t stream() const { return rank_.streams[static_cast<std::size_t>(at_)].get(); }
   Status hop(int to) {
     const cudaEvent_t event = events_[at_];
@@ -212,6 +274,7 @@ class StormGroup {
     }
     outcome_.operations += made;
     outcome_.barriers += totals_.barriers;
+    outcome_.messages += totals_.messages;
     outcome_.hops += totals_.hops;
     outcome_.held += totals_.held;
     outcome_.staged += totals_.staged;
@@ -314,10 +377,12 @@ class StormGroup {
         const Call& call = calls[std::min<std::size_t>(report.case_id, calls.size() - 1)];
         problems_ += "\n  rank " + std::to_string(rank.rank) + ": " + what + " " +
                      std::to_string(report.case_id) + " of " + std::to_string(calls.size()) + ", " +
-                     name_of(call.pattern.type) + " " + name_of(call.pattern.op) + ", " +
-                     std::to_string(call.count) + " elements: " + std::to_string(report.wrong) +
-                     " wrong, the first at " + std::to_string(report.index) + ", expected " +
-                     std::to_string(report.expected) + ", got " + std::to_string(report.got);
+                     (call.messages.empty()
+                          ? std::string(name_of(call.pattern.type)) + " " + name_of(call.pattern.op) + ", " +
+                                std::to_string(call.count) + " elements: "
+                          : std::to_string(call.messages.size()) + " messages: ") +
+                     std::to_string(report.wrong) + " wrong, the first at " + std::to_string(report.index) +
+                     ", expected " + std::to_string(report.expected) + ", got " + std::to_string(report.got);
       } else if (report.checks != expected && problems_.empty()) {
         problems_ += "\n  rank " + std::to_string(rank.rank) + ": " + std::to_string(report.checks) +
                      " checks instead of " + std::to_string(expected);
@@ -351,9 +416,10 @@ std::string GpuStormOutcome::to_string() const {
   std::snprintf(time, sizeof time, "%.1f", seconds);
   return std::to_string(operations) + " operations in " + time + " s (" + std::to_string(eager) + " eager, " +
          std::to_string(replayed) + " replayed; " + std::to_string(groups) + " groups, " +
-         std::to_string(barriers) + " barriers, " + std::to_string(hops) + " changes of stream, " +
-         std::to_string(held) + " times held up, " + std::to_string(staged) + " by the CPU), " +
-         std::to_string(wrong) + " wrong, " + std::to_string(stuck) + " stuck" + problems;
+         std::to_string(barriers) + " barriers, " + std::to_string(messages) + " groups of messages, " +
+         std::to_string(hops) + " changes of stream, " + std::to_string(held) + " times held up, " +
+         std::to_string(staged) + " by the CPU), " + std::to_string(wrong) + " wrong, " +
+         std::to_string(stuck) + " stuck" + problems;
 }
 
 GpuStormOutcome run_gpu_storm(const GpuStorm& storm) {

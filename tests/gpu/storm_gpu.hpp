@@ -28,7 +28,8 @@ struct GpuStorm {
 struct GpuStormOutcome {
   std::uint64_t operations = 0;  // made by each rank, each collective counted once; replays count
   std::uint64_t eager = 0, replayed = 0, barriers = 0, hops = 0, held = 0;
-  std::uint64_t staged = 0;  // calls that were made by the CPU; those in a graph count once
+  std::uint64_t messages = 0;  // groups of them; those in a graph count once
+  std::uint64_t staged = 0;    // calls that were made by the CPU; those in a graph count once
   std::uint64_t groups = 0;
   std::uint64_t wrong = 0;  // checks that found something, on all ranks
   std::uint64_t stuck = 0;  // ranks that waited until the time limit
@@ -40,8 +41,8 @@ struct GpuStormOutcome {
 // A storm goes in groups of ranks, one after the other: group g has the seed `seed + g` and up to
 // kGpuGroupOperations operations, and a communicator with random options. A group goes in stretches, of eager
 // calls or of a graph that is replayed: AllReduce of every type, operator, protocol, algorithm and place, any
-// count, and barriers, on two streams joined by events, with ranks held up on the host, on the stream and
-// inside calls. Stops after the first group that went wrong.
+// count, groups of sends and receives, and barriers, on two streams joined by events, with ranks held up on
+// the host, on the stream and inside calls. Stops after the first group that went wrong.
 inline constexpr std::uint64_t kGpuGroupOperations = 40'000;
 GpuStormOutcome run_gpu_storm(const GpuStorm& storm);
 

@@ -41,6 +41,7 @@ TEST(StormGpu, Calm) {
   EXPECT_GE(outcome.operations, operations(10'000)) << "too slow to tell anything";
   EXPECT_GT(outcome.eager, 0u);
   EXPECT_GT(outcome.replayed, 0u);
+  EXPECT_GT(outcome.messages, 0u);
 }
 TEST(StormTwoGpus, Calm) {
   const GpuStormOutcome two =

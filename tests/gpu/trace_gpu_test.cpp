@@ -1,17 +1,18 @@
 // What traced kernels write down, and that they reduce as the others do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <memory>
 
-#include "cli/trace_command.hpp"
+#include "tests/cli/overlap_timeline.hpp"
+#include "tests/cli/trace_folder.hpp"
+#include "tests/gpu/placed.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/gpu/setups.hpp"
 #include "tests/support/gpu_support.hpp"
+
+int rung_overlap();  // examples/ladder/8_overlap.cpp
 
 namespace nearlight::test {
 namespace {
@@ -19,28 +20,6 @@ namespace {
 using trace::Event;
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
-
-// A folder that NEARLIGHT_TRACE names for the life of this object.
-class Folder {
- public:
-  Folder() : path_(testing::TempDir() + "nearlight-traces-" + std::to_string(::getpid())) {
-    std::filesystem::create_directory(path_);
-    ::setenv("NEARLIGHT_TRACE", path_.c_str(), 1);
-  }
-  Folder(const Folder&) = delete;
-  ~Folder() {
-    ::unsetenv("NEARLIGHT_TRACE");
-    std::filesystem::remove_all(path_);
-  }
-  std::vector<trace::RankTrace> traces() const {
-    auto traces = cli::read_traces(path_);
-    EXPECT_TRUE(traces.ok()) << traces.status().to_string();
-    return traces.ok() ? *traces : std::vector<trace::RankTrace>();
-  }
-
- private:
-  std::string path_;
-};
 
 void expect_in_order(const trace::RankTrace::Epoch& epoch) {
   const std::uint64_t steps[] = {epoch.at(Event::start), epoch.at(Event::publish), epoch.at(Event::published),
@@ -81,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(TwoGpus, TraceGpu, testing::ValuesIn(some_on_two_gpus()
 
 // Every protocol and shape: right results, and each call's steps in order.
 TEST_P(TraceGpu, EveryCallsStepsInOrder) {
-  const Folder folder;
+  const TraceFolder folder;
   constexpr int kCalls = 20;
   std::uint64_t checks = 0;
   {
@@ -112,9 +91,53 @@ TEST_P(TraceGpu, EveryCallsStepsInOrder) {
   expect_causal(traces);
 }
 
+// Both ends of every turn of messages, by lines and by cells, whatever number of lanes; not of groups of more
+// than a launch with the small parameter takes, nor where nobody asked.
+TEST_P(TraceGpu, MessagesAtBothEnds) {
+  const TraceFolder folder;
+  {
+    Group group(GetParam(), test_options(), kBufferBytes);
+    ASSERT_TRUE(group.ok());
+    std::vector<Sent> many;
+    for (int i = 0; i < 66; ++i) many.push_back({i % 2, 1 - i % 2, 9});
+    group.run([&](Rank& rank) {
+      std::uint64_t round = 0;
+      for (const auto protocol : {route::Protocol::ll, route::Protocol::simple}) {
+        for (const std::size_t count : {1u, 700u, 40'000u}) {
+          runtime::CallOptions options;
+          options.protocol = protocol;
+          for (const auto& pattern : {ring(group.nranks(), count), many}) {
+            for (const bool untraced : {false, true}) {
+              options.untraced = untraced;
+              const Placed placed(rank, pattern, ++round);
+              ASSERT_CUDA(placed.fill());
+              group.meet();
+              ASSERT_OK(rank.comm->messages(placed.calls(), rank.stream, options));
+              ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+              ASSERT_OK(rank.comm->status());
+              group.meet();
+              EXPECT_EQ(placed.wrong(), "") << round;
+            }
+          }
+        }
+      }
+    });
+  }
+  auto traces = folder.traces();
+  ASSERT_EQ(traces.size(), static_cast<std::size_t>(GetParam().ranks));
+  trace::align(traces);
+  const auto ranks = static_cast<std::size_t>(GetParam().ranks);
+  EXPECT_GE(expect_whole_turns(traces), 6 * ranks);
+  for (const auto& rank : traces) {
+    std::size_t bytes = 0;
+    for (const auto& turn : rank.turns) bytes += turn.sends ? 0 : turn.bytes;
+    EXPECT_EQ(bytes, 2 * (1 + 700 + 40'000u));
+  }
+}
+
 // Graphs write as calls do; the ring lives as long as they, and keeps the newest.
 TEST_P(TraceGpu, GraphsOutliveTheCommunicator) {
-  const Folder folder;
+  const TraceFolder folder;
   constexpr int kChain = 50, kReplays = 40;  // more than the ring has lines
   static_assert(kChain * kReplays > trace::kLinesOnGpu);
   Group group(GetParam(), test_options(), kBufferBytes);
@@ -153,6 +176,13 @@ TEST_P(TraceGpu, GraphsOutliveTheCommunicator) {
     EXPECT_EQ(newest, static_cast<std::uint32_t>(kChain * kReplays));
     for (const auto& [region, count] : lines) EXPECT_EQ(count, trace::kLinesOnGpu) << region;
   }
+}
+
+// What a kernel of the program's own computes while its messages fly.
+TEST(LadderGpuTrace, TheOverlapIsInTheTimeline) {
+  const TraceFolder folder;
+  ASSERT_EQ(rung_overlap(), 0);
+  expect_overlap_timeline(folder.traces());
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace nearlight::test {
 namespace {
 
 using route::Protocol;
+using Part = MessagePart;
 using runtime::MessageCall;
 using std::chrono::milliseconds;
 
@@ -30,26 +31,6 @@ runtime::Options impatient() {
   options.timeout = milliseconds(150 * kSlowDown);
   return options;
 }
-
-// A rank's part of a pattern, in memory of its own.
-class Part {
- public:
-  Part(const std::vector<Sent>& pattern, int rank, std::uint64_t round)
-      : image_(pattern, rank, round), memory_(image_.bytes().size() + 64) {
-    const auto base = reinterpret_cast<std::uintptr_t>(memory_.data());
-    at_ = memory_.data() + ((base + 63) / 64 * 64 - base);
-    std::copy(image_.bytes().begin(), image_.bytes().end(), at_);
-  }
-  std::vector<MessageCall> calls() { return image_.calls(at_); }
-  void check(Problems& problems) const {
-    if (const std::string wrong = image_.wrong(at_); !wrong.empty()) problems.add("%s", wrong.c_str());
-  }
-
- private:
-  MessageImage image_;
-  std::vector<std::uint8_t> memory_;
-  std::uint8_t* at_;
-};
 
 void expect_ok(Problems& problems, const char* what, const Status& status) {
   if (!status.ok()) problems.add("%s: %s", what, status.to_string().c_str());

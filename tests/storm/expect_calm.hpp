@@ -16,6 +16,7 @@ inline void expect_calm(const Storm& storm) {
   EXPECT_EQ(outcome.problems, "");
   EXPECT_EQ(outcome.operations, storm.operations);
   EXPECT_EQ(outcome.wrong + outcome.stuck, 0u);
+  EXPECT_GT(outcome.messages, storm.operations / 20);
 }
 
 }  // namespace nearlight::test

@@ -12,6 +12,7 @@
 #include "algorithm/one_shot.hpp"
 #include "runtime/create.hpp"
 #include "tests/support/checked_call.hpp"
+#include "tests/support/message_image.hpp"
 
 namespace nearlight::test {
 
@@ -114,12 +115,31 @@ Call any_call(Random& random, const runtime::Options& options) {
   return call;
 }
 
+// Messages that go together, the same on all ranks: between any two and from ranks to themselves, or from one
+// rank to one other.
+std::vector<Sent> any_messages(Random& random, int nranks, const runtime::Options& options, bool& one_way) {
+  const std::uint64_t turn_bytes = std::min(options.slots * 8, options.chunk_bytes);
+  const auto any_rank = [&] { return static_cast<int>(random.below(static_cast<std::uint64_t>(nranks))); };
+  one_way = random.one_in(3);
+  const int from = any_rank(), to = any_rank();
+  one_way = one_way && from != to;
+  std::vector<Sent> all(1 + random.below(random.one_in(4) ? 30 : 6));
+  for (Sent& sent : all) {
+    sent.from = one_way ? from : any_rank();
+    sent.to = one_way ? to : any_rank();
+    sent.type = random.one_of(kDataTypes);
+    sent.count = std::min({any_count(random), kMostRounds / 8 * turn_bytes / size_of(sent.type), kMostCount});
+    sent.offset = random.below(9);
+  }
+  return all;
+}
+
 // What the ranks of a group share, as threads or as processes.
 struct Board {
   std::array<std::array<std::atomic<std::uint64_t>, kMostRanks>, kMostCommunicators>
       came;                                                         // to which barrier
   std::array<std::atomic<std::uint64_t>, kMostCommunicators> done;  // by rank 0
-  std::atomic<std::uint64_t> wrong, stuck;
+  std::atomic<std::uint64_t> messages, wrong, stuck;
 };
 
 // One rank's calls on one communicator.
@@ -142,10 +162,13 @@ class Stream {
       const bool planted = index_ == 0 && i >= operations_ / 2;
       const bool last_rank = comm_.rank() == comm_.nranks() - 1;
       const bool at_barrier = shared_.one_in(9);
+      const bool at_messages = shared_.one_in(5);
       if (own_.one_in(16)) std::this_thread::sleep_for(std::chrono::microseconds(own_.below(300)));
       if (planted && last_rank && storm_.plant == Storm::Plant::stays_away) break;
       if (at_barrier) {
         pass_barrier(last_rank);
+      } else if (at_messages) {
+        exchange(planted && last_rank);
       } else {
         reduce(planted && last_rank);
       }
@@ -186,6 +209,38 @@ class Stream {
     }
     caller_.run(call, place, problems_, extra);
     if (!problems_.none()) ++(timed_out() ? board_.stuck : board_.wrong);
+  }
+
+  void exchange(bool planted) {
+    bool one_way = false;
+    const std::vector<Sent> pattern = any_messages(shared_, comm_.nranks(), options_, one_way);
+    const std::uint64_t round = shared_.below(1'000);
+    runtime::CallOptions options;
+    if (!shared_.one_in(3)) options.protocol = shared_.one_of({route::Protocol::ll, route::Protocol::simple});
+    if (own_.one_in(4)) {
+      options.delay_point = static_cast<std::uint32_t>(
+          own_.one_of({DelayPoint::before_publish, DelayPoint::after_arrival, DelayPoint::after_read}));
+      options.delay_ns = own_.below(2'000);
+    }
+    if (planted && storm_.plant == Storm::Plant::lost) options.packet_fault = 1;
+    if (planted && storm_.plant == Storm::Plant::spoilt) options.packet_fault = 2;
+    const bool others = planted && storm_.plant == Storm::Plant::other_bytes;
+    MessagePart part(pattern, comm_.rank(), others ? round + 1'000 : round);
+    const auto calls = part.calls();
+    Status status;
+    // What goes one way may be single calls at either end.
+    if (one_way && own_.one_in(2)) {
+      for (std::size_t i = 0; i < calls.size() && status.ok(); ++i)
+        status = comm_.messages({&calls[i], 1}, nullptr, options);
+    } else {
+      status = comm_.messages(calls, nullptr, options);
+    }
+    if (!status.ok())
+      problems_.add("messages: %s", status.to_string().c_str());
+    else
+      part.check(problems_);
+    if (!problems_.none()) ++(timed_out() ? board_.stuck : board_.wrong);
+    if (comm_.rank() == 0) ++board_.messages;
   }
 
   void pass_barrier(bool last_rank) {
@@ -259,7 +314,8 @@ std::uint64_t number_of(const char* text, bool& good) {
 
 std::string StormOutcome::to_string() const {
   return std::to_string(operations) + " operations, " + std::to_string(wrong) + " wrong, " +
-         std::to_string(stuck) + " stuck" + problems;
+         std::to_string(stuck) + " stuck (" + std::to_string(messages) + " of them groups of messages)" +
+         problems;
 }
 
 StormOutcome run_storm(const Storm& storm) {
@@ -274,6 +330,7 @@ StormOutcome run_storm(const Storm& storm) {
         one.kind, group.nranks,
         [&](Exchange& exchange, Problems& trouble) { run_rank(one, group, exchange, *board, trouble); });
     for (const auto& done : board->done) outcome.operations += done;
+    outcome.messages += board->messages;
     outcome.wrong += board->wrong;
     outcome.stuck += board->stuck;
     if (problems.empty()) continue;

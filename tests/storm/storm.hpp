@@ -19,6 +19,7 @@ struct Storm {
   enum class Plant {
     none,
     other_input,  // the last rank reduces something else than the others expect
+    other_bytes,  // or sends other messages
     no_barrier,   // nobody waits at the barriers, and the last rank comes late to them
     stays_away,   // the last rank leaves out an operation, with a limit of 300 ms
     lost,         // something that the last rank sends is lost, with the same limit
@@ -28,6 +29,7 @@ struct Storm {
 
 struct StormOutcome {
   std::uint64_t operations = 0;  // made and found right by rank 0, by all ranks where nothing is wrong
+  std::uint64_t messages = 0;    // of them, groups of sends and receives
   std::uint64_t wrong = 0;       // ranks that had another result, or passed a barrier too early
   std::uint64_t stuck = 0;       // ranks that waited until the time limit
   std::string problems;          // "" when all was well, else what and how to run it again
@@ -38,7 +40,8 @@ struct StormOutcome {
 // kGroupOperations operations, so that one group that went wrong can be run again by itself. Stops after the
 // first such group. A group has one to three communicators with random options. A rank drives each of them
 // from a thread of its own, all at once: AllReduce of every type, operator, protocol, algorithm and place,
-// any count, and barriers, with ranks held up here and there, before a call and inside it.
+// any count, groups of sends and receives, and barriers, with ranks held up here and there, before a call and
+// inside it.
 inline constexpr std::uint64_t kGroupOperations = 250;
 StormOutcome run_storm(const Storm& storm);
 

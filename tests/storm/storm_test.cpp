@@ -45,6 +45,13 @@ TEST(StormMutant, AnotherInputIsFound) {
   EXPECT_THAT(outcome.problems, HasSubstr(", expected "));
 }
 
+TEST(StormMutant, OtherMessagesAreFound) {
+  const auto outcome = expect_found(
+      {.seed = 7, .operations = 100, .nranks = 3, .kind = Kind::threads, .plant = Storm::Plant::other_bytes});
+  EXPECT_GT(outcome.wrong, 0u);
+  EXPECT_THAT(outcome.problems, HasSubstr(" instead of "));
+}
+
 // By every seed, that is by whatever protocol and algorithm it hits.
 TEST(StormMutant, BitsThatChangeOnTheWayAreFound) {
   for (std::uint64_t seed = 10; seed < 13; ++seed) {

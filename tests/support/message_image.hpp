@@ -1,5 +1,5 @@
 // Messages between ranks whose every byte is known: the memory of one rank's part of them, what it must hold
-// afterwards, and that nothing beside them was written.
+// afterwards, and that nothing beside them was written. They go together, in one group of each rank.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 
 #include "base/types.hpp"
 #include "runtime/messages.hpp"
+#include "tests/support/problems.hpp"
 
 namespace nearlight::test {
 
@@ -102,6 +103,26 @@ class MessageImage {
   std::uint64_t round_;
   std::vector<Piece> pieces_;
   std::vector<std::uint8_t> bytes_;
+};
+
+// A rank's part of a pattern, in memory of its own.
+class MessagePart {
+ public:
+  MessagePart(const std::vector<Sent>& pattern, int rank, std::uint64_t round)
+      : image_(pattern, rank, round), memory_(image_.bytes().size() + 64) {
+    const auto base = reinterpret_cast<std::uintptr_t>(memory_.data());
+    at_ = memory_.data() + ((base + 63) / 64 * 64 - base);
+    std::copy(image_.bytes().begin(), image_.bytes().end(), at_);
+  }
+  std::vector<runtime::MessageCall> calls() { return image_.calls(at_); }
+  void check(Problems& problems) const {
+    if (const std::string wrong = image_.wrong(at_); !wrong.empty()) problems.add("%s", wrong.c_str());
+  }
+
+ private:
+  MessageImage image_;
+  std::vector<std::uint8_t> memory_;
+  std::uint8_t* at_;
 };
 
 }  // namespace nearlight::test

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "algorithm/cuda/all_reduce_kernels.cuh"
 #include "algorithm/cuda/enqueue.hpp"
+#include "algorithm/traced_turns.hpp"
 #include "exec/cuda_span.cuh"
 
 namespace nearlight::algorithm::cuda {
@@ -17,7 +19,19 @@ static_assert(sizeof(PipeState<CudaSpace>) == sizeof(PipeStateWords));
 static_assert(kMostQueues <= exec::kMostSpans);
 static_assert(kMaxThreads / 32 >= kMostQueues);
 
-template <std::uint32_t kMost>
+template <bool kTraced>
+NL_FN auto hooks_of(const MessagesHead& head, std::uint32_t lane, const PipeQueue& queue,
+                    const exec::SpanCoop& coop) {
+  if constexpr (kTraced) {
+    const std::size_t ring = trace::turn_ring_of(lane, head.all.nranks, queue.peer, queue.sends != 0);
+    return TracedTurns<CudaSpace>(head.turns + ring * trace::kTurnLinesOnGpu, trace::kTurnLinesOnGpu,
+                                  coop.thread_rank() == 0);
+  } else {
+    return NoDelay{};
+  }
+}
+
+template <std::uint32_t kMost, bool kTraced>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     messages_kernel(const __grid_constant__ MessagesArgs<kMost> args) {
   const MessagesHead& head = args.head;
@@ -35,9 +49,9 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   exec::wait_for_previous_kernel();
   exec::allow_dependent_launch();
   protocol::Session session(pipes, coop, state, control_of(all), lane, all.collective);
-  const NoDelay none;
-  PipeEnd<4, NoBulk, decltype(session), NoDelay> end(session, end_words, queue, args.messages, lane,
-                                                     head.told != 0, none);
+  const auto hooks = hooks_of<kTraced>(head, lane, queue, coop);
+  PipeEnd<4, NoBulk, decltype(session), std::remove_const_t<decltype(hooks)>> end(
+      session, end_words, queue, args.messages, lane, head.told != 0, hooks);
   while (!end.done()) end.turn();
   end.close();
 }
@@ -50,7 +64,7 @@ std::uint32_t width_of(const Message* messages, std::uint32_t count, std::uint32
   return std::min(wanted, kMaxThreads / queues / 32 * 32);
 }
 
-template <std::uint32_t kMost>
+template <std::uint32_t kMost, bool kTraced = false>
 Status launch(const MessagesHead& head, const Message* messages, std::uint32_t count, std::uint32_t lanes,
               cudaStream_t stream) {
   MessagesArgs<kMost> args;
@@ -59,13 +73,15 @@ Status launch(const MessagesHead& head, const Message* messages, std::uint32_t c
   std::memcpy(args.messages, messages, count * sizeof *messages);
   // What is behind them is not looked at, but a parameter is copied as a whole.
   std::memset(static_cast<void*>(args.messages + count), 0, (kMost - count) * sizeof *messages);
-  return enqueue(messages_kernel<kMost>, args, lanes, args.head.width * head.queue_count, stream);
+  return enqueue(messages_kernel<kMost, kTraced>, args, lanes, args.head.width * head.queue_count, stream);
 }
 
 }  // namespace
 
 Status launch_messages(const MessagesHead& head, const Message* messages, std::uint32_t count,
                        std::uint32_t lanes, cudaStream_t stream) {
+  if (count <= kFewMessages && head.turns != nullptr)
+    return launch<kFewMessages, true>(head, messages, count, lanes, stream);
   if (count <= kFewMessages) return launch<kFewMessages>(head, messages, count, lanes, stream);
   if (count <= kMostMessages) return launch<kMostMessages>(head, messages, count, lanes, stream);
   return failure(Code::unsupported, "%u messages go together, and a kernel takes %u: make smaller groups",
@@ -73,8 +89,9 @@ Status launch_messages(const MessagesHead& head, const Message* messages, std::u
 }
 
 Status preload_messages() {
-  NL_TRY(load_kernel(messages_kernel<kFewMessages>));
-  return load_kernel(messages_kernel<kMostMessages>);
+  NL_TRY(load_kernel(messages_kernel<kFewMessages, false>));
+  return load_kernel(messages_kernel<kMostMessages, false>);
 }
+Status preload_traced_messages() { return load_kernel(messages_kernel<kFewMessages, true>); }
 
 }  // namespace nearlight::algorithm::cuda

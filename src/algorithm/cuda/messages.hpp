@@ -9,6 +9,10 @@
 #include "algorithm/pipe.hpp"
 #include "base/status.hpp"
 
+namespace nearlight::trace {
+struct TurnTimes;
+}
+
 namespace nearlight::algorithm::cuda {
 
 // PipeState<exec::CudaSpace>.
@@ -26,11 +30,13 @@ struct MessagesHead {
   std::uint32_t queue_count;
   std::uint32_t told;   // 1: the ranks compare their messages
   std::uint32_t width;  // threads a queue; launch_messages() fills it in
+  // Read by traced kernels alone: rings of trace::kTurnLinesOnGpu by trace::turn_ring_of(). Null: not traced.
+  trace::TurnTimes* turns;
 };
 
 // Messages of one group: a kernel's parameter holds so many.
 inline constexpr std::uint32_t kMostMessages = 1000;
-// Those that a launch with a small parameter takes.
+// Those that a launch with a small parameter takes; no more of them are traced.
 inline constexpr std::uint32_t kFewMessages = 64;
 
 template <std::uint32_t kMost>
@@ -46,5 +52,7 @@ Status launch_messages(const MessagesHead& head, const Message* messages, std::u
 
 // As preload(), see all_reduce.hpp.
 Status preload_messages();
+// The one that traces, which it leaves out.
+Status preload_traced_messages();
 
 }  // namespace nearlight::algorithm::cuda

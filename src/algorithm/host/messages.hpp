@@ -6,6 +6,7 @@
 #include <nearlight/detail/exec/host_space.hpp>
 #include "algorithm/host/hooked_space.hpp"
 #include "algorithm/pipe.hpp"
+#include "trace/turn_ring.hpp"
 
 namespace nearlight::algorithm::host {
 
@@ -22,6 +23,8 @@ struct MessagesCall {
   const PipeQueue* queues;
   int queue_count;    // at most kMostQueues
   bool told = false;  // the ranks compare their messages
+  // Where times go, rings by trace::turn_ring_of(0, ...); null: nowhere.
+  trace::TurnTimes* turns = nullptr;
   // Test hooks.
   Delay<exec::HostSpace> delay = {};
   PacketFault packet_fault = {};

@@ -55,6 +55,9 @@ class ChannelBase {
   // returns false. The record says why.
   NL_FN bool failed() const { return stopped_ || session_.failed(); }
 
+  // The clock of this rank's traces, ns: a GPU's %globaltimer, a CPU's CLOCK_MONOTONIC.
+  NL_FN static std::uint64_t now_ns() { return Space::now_ns(); }
+
   // Ends the epoch and begins the next; all threads of the group call it. Before it, something must have been
   // received from every peer in this epoch, by whichever thread. It orders nothing but the channel's own
   // slots. False: this thread has failed.
