@@ -35,6 +35,7 @@ int bench_command(const BenchOptions& options) {
     if (options.mode && *options.mode != cli::Mode::eager)
       return unfit("--mode: graph and kernel need a GPU", look.problem);
     if (options.fused != 0) return unfit("--fused needs a GPU", look.problem);
+    if (options.gemv != 0) return unfit("--gemv needs a GPU", look.problem);
     if (options.grid || options.threads) return unfit("--grid and --threads need a GPU", look.problem);
     if (forced_of(options).size() > 1)
       return unfit("--algorithm, --protocol: several of them need a GPU", look.problem);

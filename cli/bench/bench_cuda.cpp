@@ -70,6 +70,8 @@ Result<CudaJob> cuda_job(const BenchOptions& options, std::vector<int> devices, 
   job.paired = options.paired;
   job.fused = options.fused;
   job.call.spread = options.spread;
+  job.gemv = options.gemv;
+  job.tokens = options.tokens == 0 ? 1 : options.tokens;
   job.forced = forced_of(options);
   job.call.grid = options.grid.value_or(0);
   job.call.threads = options.threads.value_or(0);
@@ -105,6 +107,8 @@ int bench_cuda(const BenchOptions& options, const cli::GpuLook& look) {
   const bool processes = peers::needs_processes(options);
   if (options.fused != 0 && processes)
     return report_failure(failure(Code::unsupported, "--fused: against nccl and nccl_sym alone"));
+  if (options.gemv != 0 && processes)
+    return report_failure(failure(Code::unsupported, "--gemv: against nccl and nccl_sym alone"));
   // The best is NCCL's memory where it is there: what a job that uses NCCL already gets. Not beside peers of
   // other makes: they come with an NCCL of their own.
   const bool attach = options.backend == Backend::nccl || (options.backend == Backend::best && !processes &&

@@ -54,6 +54,9 @@ class Contender {
     return operation.collective == Collective::all_reduce ? all_reduce(operation, stream)
                                                           : by_parts(operation, stream);
   }
+  // Before operations on new inputs, which are in `operation.send`; not timed. Collective, and nothing of it
+  // is under way on `stream` when it returns.
+  virtual Status prepare(const Operation&, runtime::Stream /*stream*/) { return {}; }
   virtual Status all_reduce(const Operation& operation, runtime::Stream stream) = 0;
   // The other collectives.
   virtual Status by_parts(const Operation& operation, runtime::Stream) {

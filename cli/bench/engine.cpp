@@ -307,6 +307,10 @@ Status Engine::prepare_buffers(Lane& lane, std::uint64_t seed) {
   for (std::size_t job = 0; job < lane.works.size(); ++job) {
     NL_TRY(prepare_buffers(lane.measured, lane.works[job], seed + job * kJobSeed));
   }
+  for (std::size_t job = 0; job < lane.works.size(); ++job) {
+    const Work& work = lane.works[job];
+    NL_TRY(work.contender.prepare(work.operation, place_.stream(static_cast<int>(job))));
+  }
   // Nobody's operation begins before everybody's buffers are ready: a one-sided implementation could write
   // early.
   return meeting_.barrier();

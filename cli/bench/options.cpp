@@ -211,6 +211,23 @@ Status validate_fused(const BenchOptions& options, Collective collective) {
   return {};
 }
 
+Status validate_gemv(const BenchOptions& options, Collective collective) {
+  const auto bad = [](const char* why) { return failure(Code::invalid_argument, "--gemv: %s", why); };
+  if (collective != Collective::all_reduce || options.op != ReduceOp::sum) return bad("for all_reduce, sum");
+  if (options.type != DataType::bf16 && options.type != DataType::f16) return bad("of bfloat16 or half (-d)");
+  if (options.backend == Backend::host || options.mode == cli::Mode::kernel)
+    return bad("on GPUs, in modes graph and eager");
+  if (options.jobs > 1 || options.paired != Paired::none || options.fused != 0 || !options.workload.empty() ||
+      options.algorithms.size() > 1 || options.protocols.size() > 1)
+    return bad(
+        "without --jobs, --paired, --fused and --workload, and with one --algorithm and --protocol at most");
+  if (options.gemv > runtime::kMostGemvIn || options.gemv % runtime::kGemvStep != 0)
+    return bad("a multiple of 8 up to 65536");
+  if (options.tokens > runtime::kMostGemvTokens || options.tokens > options.gemv)
+    return failure(Code::invalid_argument, "--tokens: at most 16, and no more than --gemv");
+  return {};
+}
+
 Status validate_pair(const BenchOptions& options, Collective collective) {
   const char* const what = name_of(options.paired);
   const auto bad = [what](const char* why) {
@@ -309,6 +326,8 @@ Status validate(const BenchOptions& options) {
   if (options.paired != Paired::none) NL_TRY(validate_pair(options, collective));
   if (options.fused != 0) NL_TRY(validate_fused(options, collective));
   if (options.spread != 0 && options.fused == 0) return bad("--spread goes with --fused");
+  if (options.gemv != 0) NL_TRY(validate_gemv(options, collective));
+  if (options.tokens != 0 && options.gemv == 0) return bad("--tokens goes with --gemv");
   if (options.jobs < 1 || options.jobs > kMaxJobs) return bad("--jobs must be 1 or 2");
   if (options.jobs > 1) {
     if (!options.against.empty())

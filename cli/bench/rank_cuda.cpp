@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cli/bench/fused_contender.hpp"
+#include "cli/bench/gemv_contender.hpp"
 #include "cli/bench/limits.hpp"
 #include "cli/bench/nearlight_contender.hpp"
 #include "cli/bench/place_cuda.hpp"
@@ -78,11 +79,17 @@ class Turn {
           NL_TRY(make_fused());
           continue;
         }
+        if (job_.gemv != 0) {
+          NL_TRY(make_gemv());
+          continue;
+        }
         NL_TRY_ASSIGN(auto contender, make_own(own, which));
         (which == 0 ? contenders_ : beside_).push_back(std::move(contender));
       }
     }
-    for (const std::string& peer : job_.peers) NL_TRY(add_peer(peer));
+    if (job_.gemv == 0) {
+      for (const std::string& peer : job_.peers) NL_TRY(add_peer(peer));
+    }
     if (job_.make_peers) {
       NL_TRY_ASSIGN(auto more, job_.make_peers(*rank_.exchange));
       for (auto& contender : more) contenders_.push_back(std::move(contender));
@@ -165,6 +172,28 @@ class Turn {
   Status add_then_norm(std::unique_ptr<Contender> inner) {
     NL_TRY_ASSIGN(auto contender, make_then_norm_contender(std::move(inner), job_.fused, device()));
     contenders_.push_back(std::move(contender));
+    return {};
+  }
+
+  // The all-reduce alone; the product alone, fused, and in a kernel before the all-reduces of all.
+  Status make_gemv() {
+    NL_TRY_ASSIGN(auto made, create_and_note(0, 0));
+    const std::shared_ptr<runtime::Communicator> communicator = std::move(made);
+    runtime::CallOptions of_gemv;
+    of_gemv.grid = job_.call.grid;
+    runtime::CallOptions call = call_of(0);
+    call.grid = 0;
+    contenders_.push_back(make_nearlight_contender(communicator, call));
+    for (const std::string& peer : job_.peers) NL_TRY(add_peer(peer));
+    Contenders inner;
+    inner.push_back(make_nearlight_contender(communicator, call));
+    while (contenders_.size() > 1) {
+      inner.insert(inner.begin() + 1, std::move(contenders_.back()));
+      contenders_.pop_back();
+    }
+    NL_TRY_ASSIGN(auto more, make_gemv_contenders(communicator, of_gemv, {job_.gemv, job_.tokens}, device(),
+                                                  std::move(inner)));
+    for (auto& contender : more) contenders_.push_back(std::move(contender));
     return {};
   }
 

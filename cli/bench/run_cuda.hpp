@@ -26,10 +26,11 @@ struct CudaJob {
   runtime::Options comm;
   runtime::CallOptions call;
   Paired paired = Paired::none;
-  std::size_t fused = 0;            // BenchOptions::fused
-  std::vector<Forced> forced;       // one, or several beside the route's choice
-  std::optional<std::uint32_t> sm;  // kernel mode: the SM that works
-  int jobs = 1;                     // communicators that do the same at the same time
+  std::size_t fused = 0;             // BenchOptions::fused
+  std::size_t gemv = 0, tokens = 1;  // BenchOptions::gemv
+  std::vector<Forced> forced;        // one, or several beside the route's choice
+  std::optional<std::uint32_t> sm;   // kernel mode: the SM that works
+  int jobs = 1;                      // communicators that do the same at the same time
   // Run again with the slots at that many places, or with each scratch (see with_scratch()); 0 and empty:
   // once.
   int offsets = 0;

@@ -378,10 +378,11 @@ typedef struct {
   uint64_t send_recvs; /* sends and receives that were made alone, and groups of them */
   uint64_t all_reduce_rms_norms;
   uint64_t all_reduce_biases;
+  uint64_t gemv_all_reduces;
 } nearlightCounters_t;
 
 #define NEARLIGHT_COUNTERS_INITIALIZER \
-  { sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, {{NULL, NULL, 0, 0}}, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, {{NULL, NULL, 0, 0}}, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* What the communicator has done since it was made. Costs its calls nothing to speak of; never blocks; any
  * thread, also while another one is in a call: then each number is one that was true at some moment of it.
@@ -534,6 +535,24 @@ NEARLIGHT_API nearlightResult_t nearlightAllReduceRmsNorm(const nearlightRmsNorm
 NEARLIGHT_API nearlightResult_t nearlightAllReduceBias(const void* input, const void* bias, void* out,
                                                        size_t tokens, size_t hidden, nearlightDataType_t type,
                                                        nearlightComm_t comm, struct CUstream_st* stream);
+
+/* out = the sum over all ranks of input * weight^T, in one kernel: a matrix times the vectors of up to 16
+ * tokens, its columns spread over the ranks (a row-parallel linear layer). input is tokens x in_size, weight
+ * out_size x in_size, out tokens x out_size, of `type` (nearlightBfloat16, nearlightFloat16), without gaps.
+ * What a rank has worked out is sent while it works out the rest; products are added up in fp32 and over the
+ * ranks in fp32, in rank order, and rounded once: bitwise the same on all ranks and from run to run
+ * (docs/concepts/numerics.md). tokens (0 to 16; 0: nothing happens), out_size (a multiple of 8 up to 2^20)
+ * and type are the same on all ranks; in_size (a multiple of 8 up to 65536) is each rank's own. Buffers are
+ * at multiples of 16 bytes; out overlaps neither of the others. GPU ranks: the kernel may have lines of
+ * weight fetched into the L2 cache while the kernel in front of it still runs, and reads them after that
+ * one's end. No call is handed to NCCL. Of streams, graphs, memory, threads and errors what
+ * nearlightAllReduce says holds for it as well. Errors: nearlightInvalidArgument names the argument; nothing
+ * was written then; nearlightUnsupported: a GPU before compute capability 8.0, a configuration with too few
+ * `packets`. */
+NEARLIGHT_API nearlightResult_t nearlightGemvAllReduce(const void* input, const void* weight, void* out,
+                                                       size_t tokens, size_t in_size, size_t out_size,
+                                                       nearlightDataType_t type, nearlightComm_t comm,
+                                                       struct CUstream_st* stream);
 
 /* ---- sends and receives ------------------------------------------------------------------------------- */
 

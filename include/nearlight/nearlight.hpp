@@ -154,7 +154,7 @@ struct Counters {
   };
   std::vector<PerRoute> routes;
   std::uint64_t all_gathers = 0, reduce_scatters = 0, broadcasts = 0, reduces = 0, all_to_alls = 0;
-  std::uint64_t send_recvs = 0, all_reduce_rms_norms = 0, all_reduce_biases = 0;
+  std::uint64_t send_recvs = 0, all_reduce_rms_norms = 0, all_reduce_biases = 0, gemv_all_reduces = 0;
 };
 
 // What a collective would run, and why.
@@ -320,7 +320,8 @@ class Communicator {
                  counters.all_to_alls,
                  counters.send_recvs,
                  counters.all_reduce_rms_norms,
-                 counters.all_reduce_biases};
+                 counters.all_reduce_biases,
+                 counters.gemv_all_reduces};
     for (std::size_t i = 0; i < NEARLIGHT_MOST_ROUTES && i < counters.routes; ++i) {
       const nearlightRouteCounters_t& route = counters.route[i];
       out.routes.push_back({route.algorithm, route.protocol, route.operations, route.bytes});
@@ -432,6 +433,13 @@ class Communicator {
   void all_reduce_bias(const void* input, const void* bias, void* out, std::size_t tokens, std::size_t hidden,
                        DataType type, Stream stream = nullptr) {
     detail::check(nearlightAllReduceBias(input, bias, out, tokens, hidden,
+                                         static_cast<nearlightDataType_t>(type), comm_, stream));
+  }
+
+  // out = the sum over the ranks of input * weight^T; see nearlightGemvAllReduce.
+  void gemv_all_reduce(const void* input, const void* weight, void* out, std::size_t tokens,
+                       std::size_t in_size, std::size_t out_size, DataType type, Stream stream = nullptr) {
+    detail::check(nearlightGemvAllReduce(input, weight, out, tokens, in_size, out_size,
                                          static_cast<nearlightDataType_t>(type), comm_, stream));
   }
 

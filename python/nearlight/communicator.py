@@ -104,6 +104,7 @@ class Counters(NamedTuple):
     send_recvs: int
     all_reduce_rms_norms: int
     all_reduce_biases: int
+    gemv_all_reduces: int
 
 
 def _text(value: bytes | None) -> str:
@@ -276,7 +277,7 @@ class Communicator:
                        for one in c.route[:min(c.routes, structs.MOST_ROUTES)])
         return Counters(c.all_reduces, c.barriers, c.bytes, c.captured, c.failures, routes, c.all_gathers,
                         c.reduce_scatters, c.broadcasts, c.reduces, c.all_to_alls, c.send_recvs,
-                        c.all_reduce_rms_norms, c.all_reduce_biases)
+                        c.all_reduce_rms_norms, c.all_reduce_biases, c.gemv_all_reduces)
 
     # ---- operators
 

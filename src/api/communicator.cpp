@@ -58,6 +58,7 @@ nearlightCounters_t counters_of(const runtime::Communicator& communicator) {
   filled.send_recvs = counters.of(Collective::send_recv);
   filled.all_reduce_rms_norms = counters.of(Collective::all_reduce_rms_norm);
   filled.all_reduce_biases = counters.of(Collective::all_reduce_bias);
+  filled.gemv_all_reduces = counters.of(Collective::gemv_all_reduce);
   filled.bytes = counters.bytes;
   filled.captured = counters.captured;
   filled.failures = counters.failures;

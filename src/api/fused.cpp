@@ -6,6 +6,7 @@
 #include "api/handles.hpp"
 #include "api/result.hpp"
 #include "runtime/fused_call.hpp"
+#include "runtime/gemv_call.hpp"
 
 namespace nearlight::api {
 
@@ -74,5 +75,24 @@ nearlightResult_t nearlightAllReduceBias(const void* input, const void* bias, vo
     fused.tokens = tokens;
     fused.hidden = hidden;
     return call->fused(fused, stream);
+  });
+}
+
+nearlightResult_t nearlightGemvAllReduce(const void* input, const void* weight, void* out, size_t tokens,
+                                         size_t in_size, size_t out_size, nearlightDataType_t type,
+                                         nearlightComm_t comm, struct CUstream_st* stream) {
+  return guarded(__func__, [=](Where& where) -> Status {
+    const Call call(comm);
+    if (!call) return call.status();
+    where.rank = call.rank();
+    runtime::GemvCall gemv;
+    NL_TRY_ASSIGN(gemv.type, to_type(type));
+    gemv.input = input;
+    gemv.weight = weight;
+    gemv.output = out;
+    gemv.tokens = tokens;
+    gemv.in = in_size;
+    gemv.out = out_size;
+    return call->gemv(gemv, stream);
   });
 }

@@ -72,6 +72,7 @@ constexpr Field kFields[] = {
     {"eps", float_in_words},
     {"with a residual", yes_or_no},
     {"spread", number_in_words},
+    {"out_size", number_in_words},
 };
 static_assert(protocol::kMaxRanks == 8);
 using Values = std::array<std::uint64_t, std::size(kFields)>;
@@ -102,7 +103,8 @@ Values values_of(const Call& call, std::uint64_t number) {
           static_cast<std::uint64_t>(call.rows.output_type),
           call.rows.eps_bits,
           call.rows.has_residual ? 1u : 0u,
-          call.options.spread};
+          call.options.spread,
+          call.out_size};
 }
 
 Status compare(std::uint64_t number, const Values& first, std::size_t first_rank, const Values& other,

@@ -38,6 +38,7 @@ struct Call {
     bool has_residual = false;
   };
   Rows rows = {};
+  std::size_t out_size = 0;  // of a product; else 0
 };
 Call::Rows rows_of(const FusedCall& call);
 // Those of a call by parts.

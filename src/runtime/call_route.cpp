@@ -89,30 +89,53 @@ Result<route::Route> route_of_parts(const CollectiveCall& call, const route::Fac
   return route::parts(options.algorithm ? route::without_nccl(facts) : facts, reduces);
 }
 
-Result<route::FusedRoute> route_of_fused(const FusedCall& call, const route::Facts& facts,
-                                         const CallOptions& options) {
-  NL_TRY(check_fused_shape(call));
+namespace {
+
+// What neither fused rows nor products can be told.
+Status check_one_way(Collective collective, const route::Facts& facts, const CallOptions& options) {
   if (options.algorithm && *options.algorithm != route::Algorithm::one_shot) {
     return failure(Code::unsupported, "algorithm: %s is none that %s takes", name_of(*options.algorithm),
-                   name_of(call.collective));
+                   name_of(collective));
   }
   if (options.protocol && *options.protocol != route::Protocol::sentinel) {
     return failure(Code::invalid_argument, "protocol: %s goes by sentinel alone, not by %s",
-                   name_of(call.collective), algorithm::name_of(*options.protocol));
+                   name_of(collective), algorithm::name_of(*options.protocol));
   }
-  if (options.threads != 0)
-    return failure(Code::unsupported, "threads: those of %s follow from its rows", name_of(call.collective));
   if (options.first_slot != 0) return failure(Code::unsupported, "first_slot: for all_reduce alone");
   if (facts.gpu && (options.delay_point != 0 || options.packet_fault != 0)) {
     return failure(Code::unsupported, "%s: of %s on CPU ranks alone",
-                   options.delay_point != 0 ? "delay_point" : "packet_fault", name_of(call.collective));
+                   options.delay_point != 0 ? "delay_point" : "packet_fault", name_of(collective));
   }
   if (!facts.gpu && (options.grid != 0 || options.spread != 0))
     return failure(Code::unsupported, "%s: of GPU ranks alone", options.grid != 0 ? "grid" : "spread");
+  return {};
+}
+
+}  // namespace
+
+Result<route::FusedRoute> route_of_fused(const FusedCall& call, const route::Facts& facts,
+                                         const CallOptions& options) {
+  NL_TRY(check_fused_shape(call));
+  NL_TRY(check_one_way(call.collective, facts, options));
+  if (options.threads != 0)
+    return failure(Code::unsupported, "threads: those of %s follow from its rows", name_of(call.collective));
   route::FusedFacts rows = facts_of(call);
   rows.grid = options.grid;
   rows.spread = options.spread;
   return route::fused(facts, rows);
+}
+
+Result<route::Route> route_of_gemv(const GemvCall& call, const route::Facts& facts,
+                                   const CallOptions& options) {
+  NL_TRY(check_gemv_shape(call));
+  NL_TRY(check_one_way(call.collective, facts, options));
+  if (options.threads != 0 || options.spread != 0) {
+    return failure(Code::unsupported, "%s: %s has its own", options.threads != 0 ? "threads" : "spread",
+                   name_of(call.collective));
+  }
+  route::GemvFacts what = facts_of(call);
+  what.grid = options.grid;
+  return route::gemv(facts, what);
 }
 
 }  // namespace nearlight::runtime

@@ -19,4 +19,8 @@ Result<route::Route> route_of_parts(const CollectiveCall& call, const route::Fac
 Result<route::FusedRoute> route_of_fused(const FusedCall& call, const route::Facts& facts,
                                          const CallOptions& options);
 
+// The same of a product.
+Result<route::Route> route_of_gemv(const GemvCall& call, const route::Facts& facts,
+                                   const CallOptions& options);
+
 }  // namespace nearlight::runtime

@@ -61,6 +61,7 @@ Sides sides_of(const CollectiveCall& call, int rank, int nranks) {
     case Collective::send_recv:
     case Collective::all_reduce_rms_norm:
     case Collective::all_reduce_bias:
+    case Collective::gemv_all_reduce:
       // None of those that go by parts.
       break;
   }
@@ -233,6 +234,7 @@ algorithm::Parts parts_of(const CollectiveCall& call, int rank, int nranks) {
       case Collective::send_recv:
       case Collective::all_reduce_rms_norm:
       case Collective::all_reduce_bias:
+      case Collective::gemv_all_reduce:
         break;
     }
   }

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "base/status.hpp"
-#include "runtime/fused_call.hpp"
+#include "runtime/named_buffer.hpp"
 
 namespace nearlight::runtime {
 

@@ -58,6 +58,8 @@ class CudaCommunicator final : public Communicator {
   Result<route::Route> explain_message(const MessageCall& message, const CallOptions& options) const override;
   Status fused(const FusedCall& call, Stream stream, const CallOptions& options) override;
   Result<route::FusedRoute> explain_fused(const FusedCall& call, const CallOptions& options) const override;
+  Status gemv(const GemvCall& call, Stream stream, const CallOptions& options) override;
+  Result<route::Route> explain_gemv(const GemvCall& call, const CallOptions& options) const override;
   Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
@@ -105,6 +107,7 @@ class CudaCommunicator final : public Communicator {
   // This rank's memory and ends of pipes as before their first turn, which comes after `turn`.
   Status rest_pipes(std::uint32_t turn);
   Status enqueue_fused(const FusedCall& call, Stream stream, const CallOptions& options, bool& capturing);
+  Status enqueue_gemv(const GemvCall& call, Stream stream, const CallOptions& options, bool& capturing);
   // Of one rank alone: its input is its output.
   Status enqueue_alone(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                        cudaStream_t stream, bool& capturing);

@@ -8,6 +8,7 @@
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
 #include "algorithm/cuda/fused.hpp"
+#include "algorithm/cuda/gemv.hpp"
 #include "algorithm/cuda/host_turn.hpp"
 #include "algorithm/cuda/messages.hpp"
 #include "algorithm/cuda/parts.hpp"
@@ -138,12 +139,16 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     NL_TRY(algorithm::cuda::preload_parts());
     NL_TRY(algorithm::cuda::preload_messages());
     NL_TRY(algorithm::cuda::preload_fused());
+    if (oldest_of(places) >= algorithm::kGemvCapability)
+      NL_TRY(algorithm::cuda::preload_gemv(comm->adds_lines_));
     if (may_use_lines) NL_TRY(probe::load_line_test());
     if (calibrates || comm->tracer_) NL_TRY(algorithm::cuda::preload_clock());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_parts());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_fused());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_messages());
+    if (comm->tracer_ && oldest_of(places) >= algorithm::kGemvCapability)
+      NL_TRY(algorithm::cuda::preload_traced_gemv(comm->adds_lines_));
     NL_TRY(algorithm::cuda::preload_full_stop());
     NL_TRY(algorithm::cuda::preload_host_turn());
     if (comm->check_) NL_TRY(comm->stream_order_.begin());

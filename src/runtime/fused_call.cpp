@@ -11,26 +11,6 @@ constexpr std::size_t kAlignment = 16;  // bytes
 
 bool normalises(const FusedCall& call) { return call.collective == Collective::all_reduce_rms_norm; }
 
-Status check_buffer(const NamedBuffer& buffer, std::size_t alignment) {
-  if (buffer.data == nullptr) return failure(Code::invalid_argument, "%s is null", buffer.name);
-  const auto at = reinterpret_cast<std::uintptr_t>(buffer.data);
-  if (at % alignment != 0) {
-    return failure(Code::invalid_argument, "%s (%p) is not aligned to %zu bytes", buffer.name, buffer.data,
-                   alignment);
-  }
-  if (at + buffer.bytes < at) {
-    return failure(Code::invalid_argument, "tokens: %zu bytes from %s (%p) reach past the last address",
-                   buffer.bytes, buffer.name, buffer.data);
-  }
-  return {};
-}
-
-bool overlap(const NamedBuffer& a, const NamedBuffer& b) {
-  const auto first = reinterpret_cast<std::uintptr_t>(a.data),
-             second = reinterpret_cast<std::uintptr_t>(b.data);
-  return a.data != nullptr && b.data != nullptr && first < second + b.bytes && second < first + a.bytes;
-}
-
 }  // namespace
 
 Status check_fused_shape(const FusedCall& call) {
@@ -86,7 +66,7 @@ Status check_fused(const FusedCall& call) {
       return failure(Code::invalid_argument, "scale: it goes with an out_type of 8 bits, not with %s",
                      name_of(call.output_type));
     }
-    NL_TRY(check_buffer(buffer, is_scale ? alignof(float) : kAlignment));
+    NL_TRY(check_buffer(buffer, is_scale ? alignof(float) : kAlignment, "tokens"));
   }
   // Outputs stand apart from everything, but for what is read where it is written.
   for (std::size_t out = 1; out <= (normalises(call) ? 2u : 1u); ++out) {

@@ -10,6 +10,7 @@
 #include "base/types.hpp"
 #include "route/fused.hpp"
 #include "runtime/collective.hpp"
+#include "runtime/named_buffer.hpp"
 
 namespace nearlight::runtime {
 
@@ -41,12 +42,6 @@ Status check_fused(const FusedCall& call);
 Status check_fused_shape(const FusedCall& call);
 
 // The buffers of a call, by name; those that it has not are null. The call has been checked.
-struct NamedBuffer {
-  const char* name;
-  const char* end_name;
-  const void* data;
-  std::size_t bytes;
-};
 std::array<NamedBuffer, 7> buffers_of(const FusedCall& call);
 
 // Whether it can be made again after it has failed: no input is in the place of an output.

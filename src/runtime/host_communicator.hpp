@@ -53,6 +53,8 @@ class HostCommunicator final : public Communicator {
   Result<route::Route> explain_message(const MessageCall& message, const CallOptions& options) const override;
   Status fused(const FusedCall& call, Stream stream, const CallOptions& options) override;
   Result<route::FusedRoute> explain_fused(const FusedCall& call, const CallOptions& options) const override;
+  Status gemv(const GemvCall& call, Stream stream, const CallOptions& options) override;
+  Result<route::Route> explain_gemv(const GemvCall& call, const CallOptions& options) const override;
   Status barrier(Stream stream) override;
   route::Route explain_all_reduce(std::size_t count, DataType type, ReduceOp op) const override;
   Result<route::Route> explain_all_reduce(std::size_t count, DataType type, ReduceOp op,
@@ -95,6 +97,7 @@ class HostCommunicator final : public Communicator {
   // This rank's memory and ends of pipes as before their first turn, which comes after `turn`.
   void rest_pipes(std::uint32_t turn);
   Status run_fused(const FusedCall& call, Stream stream, const CallOptions& options);
+  Status run_gemv(const GemvCall& call, Stream stream, const CallOptions& options);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);

@@ -11,6 +11,7 @@
 #include "algorithm/cuda/clock.hpp"
 #include "algorithm/cuda/full_stop.hpp"
 #include "algorithm/cuda/fused.hpp"
+#include "algorithm/cuda/gemv.hpp"
 #include "algorithm/cuda/host_turn.hpp"
 #include "algorithm/cuda/messages.hpp"
 #include "algorithm/cuda/parts.hpp"
@@ -356,6 +357,19 @@ Status preload_traced_messages() {
 Status preload_traced_fused() {
   if (count("preload_traced_fused") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_traced_fused: planted error");
+}
+Status launch_gemv(const GemvArgs& args, const GemvShape& shape, cudaStream_t) {
+  last_launch = {args.all.op, args.all.factor, shape.grid};
+  if (count("launch_gemv") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "launch_gemv: planted error");
+}
+Status preload_gemv(bool) {
+  if (count("preload_gemv") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_gemv: planted error");
+}
+Status preload_traced_gemv(bool) {
+  if (count("preload_traced_gemv") == cudaSuccess) return {};
+  return failure(Code::cuda_error, "preload_traced_gemv: planted error");
 }
 Status preload_barrier() {
   if (count("preload_barrier") == cudaSuccess) return {};

@@ -170,6 +170,43 @@ TEST(FusedApi, IsExplainedAndCounted) {
   });
 }
 
+// A matrix whose rows are the numbers 1, 2, 3, ... of all columns: token t of rank r has (r + 1) * (t + 1) in
+// place of its in_size elements.
+TEST(FusedApi, MultipliesAndSums) {
+  constexpr std::size_t kRows = 3, kIn = 16, kOut = 24;
+  const HostGroup group(2);
+  group.run([](int rank, nearlightComm_t comm) {
+    const auto bf16_of = [](float value) {
+      std::uint32_t bits;
+      std::memcpy(&bits, &value, sizeof bits);
+      return static_cast<std::uint16_t>(bits >> 16);
+    };
+    alignas(16) std::uint16_t input[kRows * kIn], weight[kOut * kIn], out[kRows * kOut];
+    for (std::size_t i = 0; i < kRows * kIn; ++i)
+      input[i] = bf16_of(static_cast<float>(rank + 1) * static_cast<float>(i / kIn + 1));
+    for (std::size_t i = 0; i < kOut * kIn; ++i) weight[i] = bf16_of(static_cast<float>(i / kIn % 4));
+    ASSERT_EQ(nearlightGemvAllReduce(input, weight, out, kRows, kIn, kOut, nearlightBfloat16, comm, nullptr),
+              nearlightSuccess)
+        << nearlightGetLastError();
+    for (std::size_t i = 0; i < kRows * kOut; ++i) {
+      const float wanted = 3 * kIn * static_cast<float>(i / kOut + 1) * static_cast<float>(i % kOut % 4);
+      ASSERT_EQ(out[i], bf16_of(wanted)) << i;
+    }
+  });
+  alignas(16) std::uint16_t some[64 * 8] = {};
+  const auto refused = [&](const char* word, const void* input, void* out, std::size_t tokens, std::size_t in,
+                           std::size_t out_size, nearlightDataType_t type) {
+    expect_error(nearlightGemvAllReduce(input, some, out, tokens, in, out_size, type, group[0], nullptr),
+                 nearlightInvalidArgument, {"nearlightGemvAllReduce", "rank 0", word});
+  };
+  refused("input is null", nullptr, some + 256, 1, 8, 8, nearlightFloat16);
+  refused("overlap", some + 128, some, 1, 8, 8, nearlightFloat16);
+  refused("tokens: 17", some + 128, some + 256, 17, 8, 8, nearlightFloat16);
+  refused("in_size: 7", some + 128, some + 256, 1, 7, 8, nearlightFloat16);
+  refused("out_size: 0", some + 128, some + 256, 1, 8, 0, nearlightFloat16);
+  refused("type: int8", some + 128, some + 256, 1, 8, 8, nearlightInt8);
+}
+
 TEST(FusedApi, OfCpp) {
   auto comms = Communicator::host_group(1);
   Buffers buffers(1);
@@ -183,6 +220,12 @@ TEST(FusedApi, OfCpp) {
   EXPECT_EQ(route.protocol, "sentinel");
   EXPECT_EQ(comms[0].counters().all_reduce_rms_norms, 1u);
   EXPECT_EQ(comms[0].counters().all_reduce_biases, 1u);
+  alignas(16) std::uint16_t vector[8], matrix[64], product[8];
+  for (std::uint16_t& one : vector) one = kOne;
+  for (std::uint16_t& one : matrix) one = kTwo;
+  comms[0].gemv_all_reduce(vector, matrix, product, 1, 8, 8, bf16);
+  EXPECT_EQ(product[7], 0x4180);  // 16
+  EXPECT_EQ(comms[0].counters().gemv_all_reduces, 1u);
   norm.hidden = 7;
   EXPECT_THROW(comms[0].all_reduce_rms_norm(norm), Error);
 }

@@ -47,6 +47,8 @@ FUSED_REGISTERS = {
     ("fused sentinel", 4, 1): 72, ("fused sentinel", 4, 2): 96, ("fused sentinel", 4, 4): 128,
     ("fused sentinel", 8, 1): 96, ("fused sentinel", 8, 2): 112, ("fused sentinel", 8, 4): 128, ("fused sentinel", 8, 0): 128,
 }
+# A matrix product with its AllReduce, and that of one rank alone. 256 threads: two of up to 128 registers fit an SM.
+GEMV_REGISTERS = {("gemv alone", 1, 0): 128, ("gemv sentinel", 2, 0): 128, ("gemv sentinel", 8, 0): 255}
 ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that does not
 SLOW_SPILL_BYTES = 64   # kernels that only measure or take their operator at run time; the others never spill
 STACK_BYTES = 128       # what the cold functions out of line are called with
@@ -56,6 +58,7 @@ FLAG_STORE, FLAG_LOAD = "st.release.sys.global.u32", "ld.acquire.sys.global.u32"
 CELL_STORE, CELL_LOAD = "st.global.v2.u64", "ld.global.v2.u64"
 PACKET_STORE, PACKET_LOAD = "st.relaxed.sys.global.v2.u64", "ld.relaxed.sys.global.v2.u64"
 ABORT_LOAD = "ld.relaxed.sys.global.u32"
+MATRIX_LOAD, MATRIX_LOT = "ld.relaxed.gpu.global.L1::no_allocate.L2::256B.v4.u32", 16
 LINE_ADDS = {"f32": "red.relaxed.sys.global.add.v4.f32", "f16": "red.relaxed.sys.global.add.noftz.v4.f16x2",
              "bf16": "red.relaxed.sys.global.add.noftz.v4.bf16x2"}
 
@@ -76,6 +79,7 @@ MOVED_NAME = re.compile(r"parts_moved(?P<type>)ILi(?P<ranks>\d)ELNS0_8ProtocolE(
 REDUCED_NAME = re.compile(r"parts_reducedI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>\d)ELNS0_8ProtocolE(?P<protocol>\d)E")
 FUSED_NAME = re.compile(r"fused_rowsI(?P<type>NS\w*_4Bf16E|NS\w*_3F16E)Li(?P<ranks>\d)ELi(?P<held>\d)ELb(?P<one_round>\d)E"
                         r"LNS1_7VariantE(?P<variant>\d)E")
+GEMV_NAME = re.compile(r"4gemvI(?P<type>NS\w*_4Bf16E|NS\w*_3F16E)Li(?P<ranks>\d)ELNS1_7VariantE(?P<variant>\d)E")
 TYPES = {"": "bytes", "f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
 PROTOCOLS = ["ll", "simple", "sentinel", "ll128"]
@@ -89,6 +93,9 @@ class Kernel:
         self.ranks, self.protocol = int(given.get("ranks") or 8), PROTOCOLS[int(given.get("protocol") or 2)]
         if match.re in (LL128_NAME, SUMS_NAME):
             self.protocol = "ll128" if match.re is LL128_NAME else "sums"
+        self.gemv = match.re is GEMV_NAME
+        if self.gemv and self.ranks == 1:
+            self.protocol = "alone"
         self.held = int((given.get("held") or "").replace("n", "-") or (1 if self.protocol == "ll" else 0))
         self.variant = VARIANTS[int(given.get("variant") or 0)]
         self.fused = match.re is FUSED_NAME
@@ -141,7 +148,7 @@ def read(ptx, report):
     """The kernels by mangled name, the functions out of line; ptxas's report filled in."""
     kernels = {}
     for name, body in blocks(ptx, r"\.entry"):
-        names = (NAME, SENTINEL_NAME, TWO_SHOT_NAME, LL128_NAME, SUMS_NAME, ANY_NAME, MOVED_NAME, REDUCED_NAME, FUSED_NAME)
+        names = (NAME, SENTINEL_NAME, TWO_SHOT_NAME, LL128_NAME, SUMS_NAME, ANY_NAME, MOVED_NAME, REDUCED_NAME, FUSED_NAME, GEMV_NAME)
         match = next(filter(None, (one.search(name) for one in names)), None)
         if match:
             kernels[name] = Kernel(match, body)
@@ -255,6 +262,17 @@ def rule_flags(kernel):
             yield f"{name} reaches other ranks"
 
 
+def rule_matrix(kernel):
+    """A product: a lot of loads of the matrix, 16 bytes each, before the first product and as many behind; no other way to it."""
+    if not kernel.gemv:
+        return
+    steps = [name.split(".")[0] for name, statement in kernel.code if name.startswith("mma.sync") or MATRIX_LOAD in statement]
+    if steps.count("mma") != 2 * MATRIX_LOT or steps.count("ld") != 2 * MATRIX_LOT or steps[:MATRIX_LOT + 1] != ["ld"] * MATRIX_LOT + ["mma"]:
+        yield f"{steps.count('ld')} loads of the matrix and {steps.count('mma')} products, {2 * MATRIX_LOT} each are meant"
+    if "prefetch.global" not in [name for name, _ in kernel.code]:
+        yield "nothing is fetched while the kernel before runs"
+
+
 def loops(body):
     """The statements of each loop: from a label to the last branch back to it."""
     statements = [part.strip() for part in re.split(r"[;\n]", re.sub(r"//[^\n]*", "", body)) if part.strip()]
@@ -290,7 +308,7 @@ def rule_resources(kernel):
     if kernel.registers is None:
         yield "ptxas says nothing of it"
         return
-    shape = (("parts " if kernel.by_parts else "fused " if kernel.fused else "") + kernel.protocol, kernel.ranks, kernel.held)
+    shape = (("parts " if kernel.by_parts else "fused " if kernel.fused else "gemv " if kernel.gemv else "") + kernel.protocol, kernel.ranks, kernel.held)
     limit = next(filter(None, (table.get(shape) for table in TABLES)), None)
     if limit is not None and not kernel.by_parts and (kernel.protocol == "ll" and kernel.has_loop or kernel.protocol == "ll128" and kernel.op == "any"):
         limit = ROUNDS_REGISTERS
@@ -305,9 +323,9 @@ def rule_resources(kernel):
         yield f"{kernel.stack} bytes of stack, the limit is {STACK_BYTES}"
 
 
-TABLES = (REGISTERS, SENTINEL_REGISTERS, LL128_REGISTERS, SUMS_REGISTERS, PARTS_REGISTERS, FUSED_REGISTERS)
+TABLES = (REGISTERS, SENTINEL_REGISTERS, LL128_REGISTERS, SUMS_REGISTERS, PARTS_REGISTERS, FUSED_REGISTERS, GEMV_REGISTERS)
 RULES = {"order": rule_order, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "wide": rule_wide,
-         "packets": rule_packets, "flags": rule_flags, "polls": rule_polls, "resources": rule_resources}
+         "packets": rule_packets, "flags": rule_flags, "polls": rule_polls, "matrix": rule_matrix, "resources": rule_resources}
 
 
 def check(kernels):
@@ -384,6 +402,7 @@ def self_test(kernels):
         ("sum", "sentinel", 2, 2): {"fence"},
         ("sum", "sentinel", 2, 4): {"packets"},
         ("sum", "sentinel", 2, 0): set(),
+        ("any", "sentinel", 2, 0): {"matrix"},
         ("sum", "ll128", 2, 0): {"wide"},
         ("sum", "ll128", 4, 0): {"wide"},
         ("sum", "ll128", 8, 0): {"fence"},
@@ -439,6 +458,7 @@ def main():
     parser.add_argument("--sums", action="store_true", help="the source has the kernels that add to sums, and no others")
     parser.add_argument("--parts", choices=("moved", "reduced"), help="the source has the kernels by parts that do so, and no others")
     parser.add_argument("--fused", action="store_true", help="the source has the kernels of fused rows, and no others")
+    parser.add_argument("--gemv", action="store_true", help="the source has the kernels of products, and no others")
     parser.add_argument("--without-limits", action="store_true", help="the source has the benchmark's loops without limits, and no others")
     parser.add_argument("source")
     args = parser.parse_args()
@@ -465,8 +485,10 @@ def main():
                   if args.parts == "reduced" or "sentinel" not in protocol]
     if args.fused:
         wanted = [(protocol.split()[1], ranks, held) for protocol, ranks, held in FUSED_REGISTERS]
+    if args.gemv:
+        wanted = [(protocol.split()[1], ranks, held) for protocol, ranks, held in GEMV_REGISTERS]
     missing = [(op, *shape) for op in args.ops.split(",") for shape in wanted if (op, *shape) not in shapes]
-    if not args.sums and not args.parts and not args.fused and any(kernel.type != "i32" for kernel in kernels.values()):
+    if not args.sums and not args.parts and not args.fused and not args.gemv and any(kernel.type != "i32" for kernel in kernels.values()):
         op = args.ops.split(",")[0]
         missing += [(op, *shape) for shape in SENTINEL_REGISTERS
                     if (op != "any" or (shape[1] != 4 and shape[2] == 0)) and (op, *shape) not in shapes]
@@ -476,14 +498,14 @@ def main():
     for kernel, rule, what in wrong:
         print(f"{kernel}: {rule}: {what}")
     # Where no loop is found, rule_polls has looked at nothing.
-    blind = [kernel for kernel in kernels.values() if kernel.variant == "once" and not poll_loops(kernel)]
+    blind = [kernel for kernel in kernels.values() if kernel.variant == "once" and kernel.protocol != "alone" and not poll_loops(kernel)]
     for kernel in blind:
         print(f"{kernel}: no loop that waits")
     wrong_functions = list(check_functions(functions))
     traced = [kernel.parameters for kernel in kernels.values() if kernel.variant == "traced"]
     others = [kernel.parameters for kernel in kernels.values() if kernel.variant != "traced"]
     wrong_functions += check_traced(traced, others)
-    if not traced and any((kernel.op == "sum" and kernel.type in ("f32", "bf16")) or (kernel.fused and kernel.type == "bf16")
+    if not traced and any((kernel.op == "sum" and kernel.type in ("f32", "bf16")) or ((kernel.fused or kernel.gemv) and kernel.type == "bf16")
                           for kernel in kernels.values()):
         wrong_functions.append("no traced kernels")
     for what in wrong_functions:

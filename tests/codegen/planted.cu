@@ -4,6 +4,9 @@
 namespace nearlight {
 
 enum class ReduceOp : int { sum = 0, max = 2 };
+struct Bf16 {
+  std::uint16_t bits;
+};
 
 namespace algorithm {
 
@@ -141,6 +144,20 @@ __global__ void __launch_bounds__(512) all_reduce_sentinel(const __grid_constant
   if constexpr (kHeld == 2 || kHeld == 0) __threadfence_system();  // right between rounds only
   if constexpr (kHeld == 4) flag(args.memory + 32);                // an acquire and a release too many
 }
+// One load of the matrix, and no product.
+template <class T, int kMax, Variant variant>
+__global__ void __launch_bounds__(256) gemv(const __grid_constant__ AllReduceArgs args) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(args.cells));
+  wait();
+  let_next_in();
+  std::uint32_t a, b, c, d;
+  asm volatile("ld.relaxed.gpu.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "l"(args.memory));
+  packet(args.cells);
+}
+template __global__ void gemv<Bf16, 2, Variant::once>(const __grid_constant__ AllReduceArgs);
+
 template <class T, ReduceOp op, int kMax>
 __global__ void __launch_bounds__(512) all_reduce_ll128(const __grid_constant__ AllReduceArgs args) {
   constexpr bool good = op == ReduceOp::max;

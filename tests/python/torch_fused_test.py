@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""all_reduce_rms_norm and all_reduce_bias of nearlight.torch, on CPU ranks."""
+"""all_reduce_rms_norm, all_reduce_bias and gemv_all_reduce of nearlight.torch, on CPU ranks."""
 
 import unittest
 
@@ -57,6 +57,48 @@ def values(rank, nranks):
     assert nl.all_reduce_bias(torch.empty(0, HIDDEN, dtype=torch.bfloat16), weight).shape == (0, HIDDEN)
 
 
+def small(seed, *shape, dtype=torch.bfloat16):
+    """Whole numbers, whose products and sums are exact in float32."""
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def products(rank, nranks):
+    for dtype in (torch.bfloat16, torch.float16):
+        for tokens, out_size in ((1, 72), (16, 8)):
+            # A rank's columns need not be as many as another's.
+            given = [(small(i, tokens, 64 + 8 * i, dtype=dtype), small(100 + i, out_size, 64 + 8 * i, dtype=dtype))
+                     for i in range(nranks)]
+            wanted = sum(x.double() @ w.double().T for x, w in given).to(dtype)
+            same(nl.gemv_all_reduce(*given[rank]), wanted, f"{dtype}, {tokens} tokens")
+    x, weight = small(1, 2, 3, 64), small(2, 24, 64)
+    wanted = nl.gemv_all_reduce(x.reshape(6, 64), weight).reshape(2, 3, 24)
+    same(nl.gemv_all_reduce(x, weight), wanted, "more dimensions")
+    same(nl.gemv_all_reduce(x.transpose(0, 1), weight), wanted.transpose(0, 1), "transposed")
+    assert nl.gemv_all_reduce(torch.empty(0, 64, dtype=torch.bfloat16), weight).shape == (0, 24)
+
+
+def refused_products(rank, nranks):
+    x, weight = small(1, 1, 64), small(2, 24, 64)
+    wrong = nearlight.InvalidArgument
+    expect(wrong, "weight is", lambda: nl.gemv_all_reduce(x, weight[:, :56].contiguous()))
+    expect(wrong, "weight is", lambda: nl.gemv_all_reduce(x, weight.half()))
+    expect(wrong, "weight is not contiguous", lambda: nl.gemv_all_reduce(small(1, 1, 24), weight.T))
+    expect(wrong, "weight is not contiguous", lambda: nl.gemv_all_reduce(x, small(3, 24 * 64 + 1)[1:].view(24, 64)))
+    expect(wrong, "weight has 1", lambda: nl.gemv_all_reduce(x, weight[0]))
+    expect(wrong, "tokens: 17", lambda: nl.gemv_all_reduce(small(1, 17, 64), weight))
+    expect(wrong, "in_size: 60", lambda: nl.gemv_all_reduce(small(1, 1, 60), small(2, 24, 60)))
+    expect(wrong, "out_size: 20", lambda: nl.gemv_all_reduce(x, small(2, 20, 64)))
+    expect(wrong, "float", lambda: nl.gemv_all_reduce(x.float(), weight.float()))
+
+
+def compiled_products(rank, nranks):
+    x, weight = small(rank, 2, 64), small(10 + rank, 24, 64)
+    layer = torch.compile(lambda x, weight: nl.gemv_all_reduce(x * 2, weight) + 1, fullgraph=True, backend="aot_eager")
+    same(layer(x, weight), nl.gemv_all_reduce(x * 2, weight) + 1, "compiled")
+    torch.library.opcheck(torch.ops.nearlight.gemv_all_reduce.default, (x, weight),
+                          test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"))
+
+
 def refused(rank, nranks):
     good, weight = given(rank, 1, torch.bfloat16), given(20, 1, torch.bfloat16)[0]
     wrong = nearlight.InvalidArgument
@@ -87,6 +129,17 @@ class Fused(unittest.TestCase):
         for nranks in (1, 3):
             with self.subTest(nranks=nranks):
                 run(values, nranks)
+
+    def test_products(self):
+        for nranks in (1, 3):
+            with self.subTest(nranks=nranks):
+                run(products, nranks)
+
+    def test_refused_products(self):
+        run(refused_products, 1)
+
+    def test_compiled_products(self):
+        run(compiled_products, 2)
 
     def test_refused(self):
         run(refused, 1)

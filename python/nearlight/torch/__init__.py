@@ -27,7 +27,7 @@ from . import _collectives, _fused, _groups, _make, _ops, _replace
 from ._groups import Explanation, Limits
 
 __all__ = ["Explanation", "Statistics", "all_gather", "all_reduce", "all_reduce_", "all_reduce_bias", "all_reduce_rms_norm", "all_to_all", "broadcast_", "ddp_hook", "disable",
-           "enable", "enabled", "explain", "reduce_", "reduce_scatter", "set_path", "statistics"]
+           "enable", "enabled", "explain", "gemv_all_reduce", "reduce_", "reduce_scatter", "set_path", "statistics"]
 
 atexit.register(_groups.close_all)
 
@@ -109,6 +109,16 @@ def all_reduce_rms_norm(tensor: torch.Tensor, weight: torch.Tensor, residual: to
 def all_reduce_bias(tensor: torch.Tensor, bias: torch.Tensor, group: Any = None) -> torch.Tensor:
     """A new tensor: all_reduce(tensor) + bias, which has the length of the last dimension. Otherwise as all_reduce_rms_norm."""
     return torch.ops.nearlight.all_reduce_bias(tensor, bias, _groups.name_of(group))
+
+
+def gemv_all_reduce(tensor: torch.Tensor, weight: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """A new tensor: all_reduce(tensor @ weight.T) in one kernel, a linear layer whose columns are spread over the ranks.
+
+    tensor: (..., in_size), at most 16 rows in all; weight: (out_size, in_size), contiguous, at a multiple of 16 bytes; bfloat16 or
+    float16, both sizes multiples of 8; in_size may differ between the ranks. Products and ranks are added up in float32 and
+    rounded once. Not differentiable; nothing of it goes to the process group. Raises InvalidArgument, which names what it is, and the
+    failure of the communicator."""
+    return torch.ops.nearlight.gemv_all_reduce(tensor, weight, _groups.name_of(group))
 
 
 def all_gather(tensor: torch.Tensor, group: Any = None) -> torch.Tensor:

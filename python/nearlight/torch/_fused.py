@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused operators: all_reduce_rms_norm and all_reduce_bias. No call of theirs goes to the process group, and they have
+"""The fused operators: all_reduce_rms_norm, all_reduce_bias and gemv_all_reduce. No call of theirs goes to the process group, and they have
 no derivative."""
 
 from __future__ import annotations
@@ -75,6 +75,22 @@ def all_reduce_bias(tensor: torch.Tensor, bias: torch.Tensor, group: str = _grou
     return out
 
 
+def gemv_all_reduce(tensor: torch.Tensor, weight: torch.Tensor, group: str = _groups.WORLD) -> torch.Tensor:
+    found = _group(tensor, group)
+    tokens, in_size = _rows(tensor)
+    if weight.dim() != 2:
+        raise InvalidArgument(f"weight has {weight.dim()} dimensions; it must be (out_size, {in_size})")
+    source = _dense("tensor", tensor, tensor, tensor.shape)
+    # A copy of a matrix in each call would cost more than the call.
+    if not weight.is_contiguous() or weight.data_ptr() % 16:
+        raise InvalidArgument("weight is not contiguous, or not at a multiple of 16 bytes")
+    weight = _dense("weight", weight, tensor, (weight.shape[0], in_size))
+    out = tensor.new_empty((*tensor.shape[:-1], weight.shape[0]))
+    check(_library.lib().nearlightGemvAllReduce(source.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, in_size, weight.shape[0],
+                                                _DTYPE_NUMBERS[tensor.dtype], found.comm.handle, found._stream()))
+    return out
+
+
 def _fake_rms_norm(tensor: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None = None,
                    scale: torch.Tensor | None = None, eps: float = 1e-6, out_dtype: torch.dtype | None = None,
                    group: str = _groups.WORLD) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,6 +102,11 @@ def _fake_bias(tensor: torch.Tensor, bias: torch.Tensor, group: str = _groups.WO
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
+def _fake_gemv(tensor: torch.Tensor, weight: torch.Tensor, group: str = _groups.WORLD) -> torch.Tensor:
+    return tensor.new_empty((*tensor.shape[:-1], weight.shape[0]))
+
+
 _ops.define("all_reduce_rms_norm", "Tensor tensor, Tensor weight, Tensor? residual=None, Tensor? scale=None, float eps=1e-06, "
             "ScalarType? out_dtype=None", "(Tensor, Tensor)", all_reduce_rms_norm, _fake_rms_norm, in_place=False)
 _ops.define("all_reduce_bias", "Tensor tensor, Tensor bias", "Tensor", all_reduce_bias, _fake_bias, in_place=False)
+_ops.define("gemv_all_reduce", "Tensor tensor, Tensor weight", "Tensor", gemv_all_reduce, _fake_gemv, in_place=False)

@@ -14,13 +14,14 @@ inline Status cuda_failure(const char* call, cudaError_t error) {
 }
 
 // Enqueued with programmatic dependent launch. `cluster`: CTAs of a cluster; 1: none (before sm_90 there are
-// none).
+// none). `shared_bytes`: dynamic shared memory of a CTA.
 template <class Args>
 Status enqueue(void (*kernel)(const Args), const Args& args, unsigned ctas, unsigned threads,
-               cudaStream_t stream, unsigned cluster = 1) {
+               cudaStream_t stream, unsigned cluster = 1, std::size_t shared_bytes = 0) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(ctas);
   config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;

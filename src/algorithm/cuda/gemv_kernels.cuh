@@ -1,0 +1,60 @@
+// The kernels of the GEMV with its AllReduce; each .cu file beside it instantiates one type.
+#pragma once
+
+#include "algorithm/cuda/all_reduce_kernels.cuh"
+#include "algorithm/cuda/gemv.hpp"
+#include "algorithm/gemv.hpp"
+#include "exec/cuda_tile_product.cuh"
+
+namespace nearlight::algorithm::cuda {
+
+using GemvKernel = void (*)(const GemvArgs);
+
+// kMax 1: one rank alone. Of up to two ranks two CTAs fit an SM where their tokens do, so that the next
+// kernel's may fetch its first lines meanwhile; more ranks need more registers, and what is on its way to one
+// must not be moved away from it. Before the wait nothing is read: fetching into L2 is not reading.
+template <class T, int kMax, Variant variant>
+__global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
+    gemv(const __grid_constant__ GemvArgs args) {
+  const AllReduceArgs& all = args.all;
+  const Gemv& what = args.gemv;
+  const std::uint32_t cta = exec::cta_index();
+  const TileShare share{cta, exec::cta_count(), what.tiles};
+  const GemvOutput<CudaSpace, T> output(what);
+  exec::CudaTileProduct<T> product({what.weight, what.input, what.tokens, what.in_vecs, what.tiles},
+                                   args.splits, args.shared_bytes != 0);
+  product.fetch(share.tile_if(product.team(), share.turns()));
+  exec::wait_for_previous_kernel();
+  exec::allow_dependent_launch();
+  exec::CtaCoop coop;
+  if constexpr (kMax == 1) {
+    gemv_alone(coop, share, product, output);
+  } else {
+    State* const state = reinterpret_cast<State*>(all.states) + cta;
+    const auto region = region_of<kMax>(all, cta);
+    protocol::Session session(region, coop, *state, control_of(all), all.first_region + cta, all.collective);
+    gemv_all_reduce<kMax>(session, share, what.tokens, product, output,
+                          hooks_of<variant>(all, cta, session.epoch()));
+    session.close();
+  }
+}
+
+struct GemvPick {
+  int nranks;
+  bool traced;
+};
+
+template <class T>
+GemvKernel pick_gemv(const GemvPick& pick) {
+  if (pick.nranks == 1) return gemv<T, 1, Variant::once>;
+  if (pick.traced) {
+    if constexpr (std::is_same_v<T, Bf16>) return gemv<T, 8, Variant::traced>;
+  }
+  if (pick.nranks == 2) return gemv<T, 2, Variant::once>;
+  return gemv<T, 8, Variant::once>;
+}
+
+GemvKernel pick_gemv_bf16(const GemvPick& pick);
+GemvKernel pick_gemv_f16(const GemvPick& pick);
+
+}  // namespace nearlight::algorithm::cuda

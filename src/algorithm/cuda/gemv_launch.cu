@@ -1,0 +1,54 @@
+#include <bit>
+
+#include "algorithm/cuda/gemv_kernels.cuh"
+
+namespace nearlight::algorithm::cuda {
+
+namespace {
+
+GemvKernel pick(DataType type, const GemvPick& pick) {
+  return type == DataType::bf16  ? pick_gemv_bf16(pick)
+         : type == DataType::f16 ? pick_gemv_f16(pick)
+                                 : nullptr;
+}
+
+constexpr std::uint32_t shared_of(bool large) { return large ? kGemvLargeShared : kGemvShared; }
+
+Status load_gemv(bool traced, bool large_shared) {
+  for (const DataType type : {DataType::bf16, DataType::f16}) {
+    for (const int nranks : {1, 2, 8}) {
+      const GemvKernel kernel = pick(type, {nranks, traced});
+      NL_TRY(load_kernel(kernel));
+      const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     static_cast<int>(shared_of(large_shared)));
+      if (error != cudaSuccess) return cuda_failure("cudaFuncSetAttribute", error);
+    }
+  }
+  return {};
+}
+
+// Of the warps that may share a tile: so many that each has a whole lot in flight.
+std::uint32_t splits_for(std::uint32_t in_vecs) {
+  constexpr std::uint32_t kLot = 64, kMost = exec::kTileThreads / 32;  // vectors of a row; warps
+  const std::uint32_t lots = in_vecs / kLot;
+  return lots <= 1 ? 1 : lots >= kMost ? kMost : std::bit_floor(lots);
+}
+
+}  // namespace
+
+Status launch_gemv(const GemvArgs& args, const GemvShape& shape, cudaStream_t stream) {
+  const GemvKernel kernel = pick(shape.type, {args.all.nranks, shape.traced});
+  if (kernel == nullptr)
+    return failure(Code::invalid_argument, "no kernel for a product of %s", name_of(shape.type));
+  GemvArgs own = args;
+  own.splits = splits_for(args.gemv.in_vecs);
+  const std::uint64_t bytes = std::uint64_t{args.gemv.tokens} * exec::tile_token_stride(args.gemv.in_vecs);
+  own.shared_bytes = bytes <= shared_of(shape.large_shared) ? static_cast<std::uint32_t>(bytes) : 0;
+  return enqueue(kernel, own, shape.grid, exec::kTileThreads, stream, 1, own.shared_bytes);
+}
+
+Status preload_gemv(bool large_shared) { return load_gemv(false, large_shared); }
+Status preload_traced_gemv(bool large_shared) { return load_gemv(true, large_shared); }
+
+}  // namespace nearlight::algorithm::cuda

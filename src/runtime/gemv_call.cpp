@@ -1,0 +1,65 @@
+#include "runtime/gemv_call.hpp"
+
+namespace nearlight::runtime {
+
+namespace {
+
+constexpr std::size_t kAlignment = 16;  // bytes
+
+Status check_size(const char* name, std::size_t size, std::size_t most) {
+  if (size != 0 && size <= most && size % kGemvStep == 0) return {};
+  return failure(Code::invalid_argument, "%s: %zu is no multiple of %zu from %zu to %zu", name, size,
+                 kGemvStep, kGemvStep, most);
+}
+
+}  // namespace
+
+Status check_gemv_shape(const GemvCall& call) {
+  if (call.type != DataType::bf16 && call.type != DataType::f16) {
+    return failure(Code::invalid_argument, "type: %s is neither bfloat16 nor half", name_of(call.type));
+  }
+  NL_TRY(check_size("in_size", call.in, kMostGemvIn));
+  NL_TRY(check_size("out_size", call.out, kMostGemvOut));
+  if (call.tokens > kMostGemvTokens)
+    return failure(Code::invalid_argument, "tokens: %zu are more than %zu", call.tokens, kMostGemvTokens);
+  return {};
+}
+
+std::array<NamedBuffer, 3> buffers_of(const GemvCall& call) {
+  const std::size_t element = size_of(call.type);
+  return {{{"input", "the end of input", call.input, call.tokens * call.in * element},
+           {"weight", "the end of weight", call.weight, call.out * call.in * element},
+           {"out", "the end of out", call.output, call.tokens * call.out * element}}};
+}
+
+Status check_gemv(const GemvCall& call) {
+  NL_TRY(check_gemv_shape(call));
+  if (call.tokens == 0) return {};
+  const auto buffers = buffers_of(call);
+  const char* const sizes[] = {"in_size", "out_size", "out_size"};
+  for (std::size_t i = 0; i < buffers.size(); ++i) NL_TRY(check_buffer(buffers[i], kAlignment, sizes[i]));
+  for (std::size_t other = 0; other < 2; ++other) {
+    if (!overlap(buffers[2], buffers[other])) continue;
+    return failure(Code::invalid_argument, "out (%p) and %s (%p) overlap", buffers[2].data,
+                   buffers[other].name, buffers[other].data);
+  }
+  return {};
+}
+
+algorithm::Gemv gemv_of(const GemvCall& call) {
+  algorithm::Gemv gemv{};
+  gemv.input = call.input;
+  gemv.weight = call.weight;
+  gemv.output = call.output;
+  gemv.tokens = static_cast<std::uint32_t>(call.tokens);
+  gemv.in_vecs = static_cast<std::uint32_t>(call.in / kGemvStep);
+  gemv.tiles = static_cast<std::uint32_t>(call.out / exec::kTileRows);
+  return gemv;
+}
+
+route::GemvFacts facts_of(const GemvCall& call) {
+  return {.tokens = static_cast<std::uint32_t>(call.tokens),
+          .tiles = static_cast<std::uint32_t>(call.out / exec::kTileRows)};
+}
+
+}  // namespace nearlight::runtime

@@ -1,0 +1,47 @@
+// A call of a GEMV with its AllReduce: what the caller gives, what is wrong with it, and what the algorithm
+// gets.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "algorithm/gemv.hpp"
+#include "base/status.hpp"
+#include "base/types.hpp"
+#include "route/gemv.hpp"
+#include "runtime/collective.hpp"
+#include "runtime/named_buffer.hpp"
+
+namespace nearlight::runtime {
+
+// output[tokens][out] = the sum over the ranks of input[tokens][in] * weight[out][in] transposed: each rank
+// has some columns of a matrix, not necessarily as many as another, and the elements that go with them.
+// Matrices row by row without gaps.
+struct GemvCall {
+  Collective collective = Collective::gemv_all_reduce;
+  const void* input = nullptr;
+  const void* weight = nullptr;
+  void* output = nullptr;
+  std::size_t tokens = 0, in = 0, out = 0;
+  DataType type = DataType::bf16;
+};
+
+// Of `in` and `out`.
+inline constexpr std::size_t kGemvStep = 8;
+static_assert(kGemvStep == exec::kTileRows);
+inline constexpr std::size_t kMostGemvIn = 65536, kMostGemvOut = std::size_t{1} << 20;
+inline constexpr std::size_t kMostGemvTokens = exec::kMostTokens;
+
+// Code::invalid_argument names the argument. Also with no tokens, but then no pointer is looked at.
+Status check_gemv(const GemvCall& call);
+// Types and sizes alone.
+Status check_gemv_shape(const GemvCall& call);
+
+// The buffers of a call, by name. The call has been checked.
+std::array<NamedBuffer, 3> buffers_of(const GemvCall& call);
+
+algorithm::Gemv gemv_of(const GemvCall& call);
+route::GemvFacts facts_of(const GemvCall& call);
+
+}  // namespace nearlight::runtime

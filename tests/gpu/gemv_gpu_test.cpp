@@ -1,0 +1,357 @@
+// The GEMV with its AllReduce between ranks on GPUs.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/gpu/ranks.hpp"
+#include "tests/gpu/setups.hpp"
+#include "tests/support/gemv.hpp"
+#include "tests/support/gpu_support.hpp"
+
+namespace nearlight::test {
+namespace {
+
+using runtime::CallOptions;
+using runtime::GemvCall;
+using Bytes = std::vector<std::byte>;
+
+// Of one rank and one problem, in device memory. Made, read and freed while no kernel runs: each of these may
+// wait for all kernels, and those of ranks that share a GPU wait for each other.
+class Buffers {
+ public:
+  Buffers(const GemvProblem& problem, const Rank& rank) : problem_(problem), rank_(rank) {
+    EXPECT_CUDA(cudaMalloc(&input_, problem.tokens * problem.in_of(rank.rank) * 2));
+    EXPECT_CUDA(cudaMalloc(&weight_, problem.out * problem.in_of(rank.rank) * 2));
+    EXPECT_CUDA(cudaMalloc(&output_, bytes() + kGuard));
+    copy_in(input_, problem.input_of(rank.rank));
+    copy_in(weight_, problem.weight_of(rank.rank));
+    EXPECT_CUDA(cudaMemsetAsync(output_, 0xa5, bytes() + kGuard, rank_.stream));
+    EXPECT_CUDA(cudaStreamSynchronize(rank_.stream));
+  }
+  Buffers(const Buffers&) = delete;
+  ~Buffers() {
+    for (void* const pointer : {input_, weight_, output_}) EXPECT_CUDA(cudaFree(pointer));
+  }
+
+  GemvCall call() const {
+    GemvCall call = problem_.call(rank_.rank);
+    call.input = input_;
+    call.weight = weight_;
+    call.output = output_;
+    return call;
+  }
+  Bytes result() const {
+    Bytes copy(bytes() + kGuard);
+    EXPECT_CUDA(cudaMemcpyAsync(copy.data(), output_, copy.size(), cudaMemcpyDefault, rank_.stream));
+    EXPECT_CUDA(cudaStreamSynchronize(rank_.stream));
+    for (std::size_t i = bytes(); i < copy.size(); ++i)
+      EXPECT_EQ(copy[i], std::byte{0xa5}) << problem_.in_words() << ": written past the end";
+    copy.resize(bytes());
+    return copy;
+  }
+
+ private:
+  static constexpr std::size_t kGuard = 256;
+  std::size_t bytes() const { return problem_.tokens * problem_.out * 2; }
+  void copy_in(void* to, const std::vector<std::uint16_t>& values) {
+    EXPECT_CUDA(cudaMemcpyAsync(to, values.data(), values.size() * 2, cudaMemcpyDefault, rank_.stream));
+    EXPECT_CUDA(cudaStreamSynchronize(rank_.stream));  // before the values go
+  }
+
+  GemvProblem problem_;
+  const Rank& rank_;
+  void *input_ = nullptr, *weight_ = nullptr, *output_ = nullptr;
+};
+
+// All problems, one after the other: rank 0's results are looked at, the others' must be the same bits.
+void run_all(Group& group, const std::vector<GemvProblem>& problems, const CallOptions& options = {}) {
+  Bytes first;
+  group.run([&](Rank& rank) {
+    for (GemvProblem problem : problems) {
+      problem.nranks = rank.nranks;
+      const auto buffers = std::make_unique<Buffers>(problem, rank);
+      group.meet();
+      EXPECT_OK(rank.comm->gemv(buffers->call(), rank.stream, options));
+      EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
+      EXPECT_OK(rank.comm->status());
+      group.meet();
+      const Bytes result = buffers->result();
+      if (rank.rank == 0) {
+        EXPECT_EQ(problem.check(result.data()), "");
+        first = result;
+      }
+      group.meet();
+      EXPECT_TRUE(result == first) << problem.in_words() << ": rank " << rank.rank << " has other bits";
+      group.meet();
+    }
+  });
+}
+
+// `number` chooses the type and what the values are, so that a list of shapes sees all of them.
+GemvProblem problem_of(std::size_t tokens, std::size_t in, std::size_t out, std::uint64_t number) {
+  GemvProblem problem;
+  problem.tokens = tokens;
+  problem.in = in;
+  problem.out = out;
+  problem.seed = number + 1;
+  problem.type = number % 2 == 0 ? DataType::bf16 : DataType::f16;
+  problem.real = number % 3 == 2;
+  problem.uneven = number % 4 == 1;
+  problem.special = number % 5 == 3;
+  return problem;
+}
+
+class GemvGpu : public testing::TestWithParam<Setup> {};
+
+constexpr std::size_t kBufferBytes = std::size_t{1} << 16;
+
+TEST_P(GemvGpu, EveryNumberOfTokens) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  std::vector<GemvProblem> problems;
+  for (std::size_t tokens = 1; tokens <= 16; ++tokens) {
+    problems.push_back(problem_of(tokens, 1024, 512, tokens));
+    problems.push_back(problem_of(tokens, 264, 72, tokens + 1));
+  }
+  if (test_scale() < 1) problems.resize(6);
+  run_all(group, problems);
+}
+
+// From one vector of elements a row and one tile, over what fills no lot of loads, to several lots a warp.
+TEST_P(GemvGpu, OddSizes) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  std::vector<GemvProblem> problems;
+  std::uint64_t number = 0;
+  for (const std::size_t in : {8u, 24u, 40u, 504u, 512u, 520u, 1032u, 3584u, 4104u, 14336u}) {
+    for (const std::size_t out : {8u, 16u, 1048u})
+      problems.push_back(
+          problem_of(number % 16 + 1, in, in > 4000 ? std::min(out, std::size_t{136}) : out, number)),
+          ++number;
+  }
+  if (test_scale() < 1) problems.resize(7);
+  run_all(group, problems);
+}
+
+// Sizes of models, the whole matrix. Sixteen tokens of 16384 elements do not fit the shared memory of a CTA.
+TEST_P(GemvGpu, SizesOfModels) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  std::vector<GemvProblem> problems = {problem_of(1, 4096, 8192, 0), problem_of(16, 16384, 256, 1)};
+  if (test_scale() >= 1) {
+    problems.push_back(problem_of(8, 4096, 8192, 2));
+    problems.push_back(problem_of(16, 4096, 8192, 4));
+    problems.push_back(problem_of(1, 14336, 8192, 6));
+    problems.push_back(problem_of(5, 1024, 8192, 5));
+    problems.push_back(problem_of(9, 65536, 64, 0));
+    problems.push_back(problem_of(1, 512, 128256, 2));
+  }
+  run_all(group, problems);
+}
+
+// Tiles that the packets of a region do not take at once go in rounds.
+TEST_P(GemvGpu, FewPackets) {
+  for (const std::uint32_t packets : {32u, 96u}) {
+    runtime::Options options = test_options();
+    options.packets = packets;
+    Group group(GetParam(), options, kBufferBytes);
+    ASSERT_TRUE(group.ok());
+    run_all(group, {problem_of(1, 512, 4096, 0), problem_of(3, 264, 8192, 1), problem_of(16, 1024, 2048, 2),
+                    problem_of(7, 1032, 4104, 3)});
+  }
+}
+
+TEST_P(GemvGpu, EveryGrid) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  std::uint64_t number = 0;
+  for (const std::uint32_t grid : {1u, 2u, 3u, 7u, 16u}) {
+    CallOptions options;
+    options.grid = grid;
+    const GemvProblem shape = problem_of(1, 512, 136, 0);
+    if (!group[0].comm->explain_gemv(shape.call(0), options).ok()) continue;  // more CTAs than regions
+    run_all(group, {problem_of(1, 512, 136, number), problem_of(9, 2056, 264, number + 1)}, options);
+    number += 2;
+  }
+  EXPECT_GE(number, 2u);
+}
+
+// Across the wrap of the epochs.
+TEST_P(GemvGpu, AcrossTheWrap) {
+  runtime::Options options = test_options();
+  options.initial_epoch = 0xfffffffau;
+  Group group(GetParam(), options, kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  std::vector<GemvProblem> problems;
+  for (std::uint64_t number = 0; number < 12; ++number)
+    problems.push_back(problem_of(number % 3 + 1, 512, 1024, number));
+  run_all(group, problems);
+}
+
+// Graphs of calls of all sizes, with all-reduces between some, replayed.
+TEST_P(GemvGpu, Graphs) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  std::vector<Bytes> first(5);
+  const int replays = scaled(200, 3);
+  group.run([&](Rank& rank) {
+    std::vector<GemvProblem> problems;
+    std::vector<std::unique_ptr<Buffers>> buffers;
+    for (const auto& [tokens, in, out] : {std::array<std::size_t, 3>{1, 4096, 2048},
+                                          {16, 1024, 1024},
+                                          {1, 512, 8},
+                                          {4, 264, 4104},
+                                          {8, 14336, 64}}) {
+      GemvProblem& problem = problems.emplace_back(problem_of(tokens, in, out, problems.size()));
+      problem.nranks = rank.nranks;
+      buffers.push_back(std::make_unique<Buffers>(problem, rank));
+    }
+    group.meet();
+    Graph graph(rank, [&]() -> Status {
+      for (std::size_t i = 0; i < buffers.size(); ++i) {
+        NL_TRY(rank.comm->gemv(buffers[i]->call(), rank.stream));
+        if (i % 2 == 0) continue;
+        NL_TRY(rank.comm->all_reduce(rank.send, rank.recv, 4096, DataType::f32, ReduceOp::sum, rank.stream));
+      }
+      return {};
+    });
+    ASSERT_TRUE(graph.ok());
+    group.meet();  // nothing runs while a graph is made: that may wait for kernels that wait for another rank
+    for (int i = 0; i < replays; ++i) {
+      EXPECT_CUDA(graph.launch());
+      group.keep_pace(static_cast<std::uint64_t>(i));
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
+    EXPECT_OK(rank.comm->status());
+    group.meet();
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+      const Bytes result = buffers[i]->result();
+      if (rank.rank == 0) {
+        EXPECT_EQ(problems[i].check(result.data()), "");
+        first[i] = result;
+      }
+      group.meet();
+      EXPECT_TRUE(result == first[i]) << problems[i].in_words() << ": rank " << rank.rank;
+      group.meet();
+    }
+    graph.destroy();
+  });
+}
+
+// One call's output is the next one's input, and a matrix that a broadcast has just brought: the kernel
+// begins to fetch before that has ended, and must not read before.
+TEST_P(GemvGpu, WhatTheKernelBeforeWrites) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  Bytes first;
+  group.run([&](Rank& rank) {
+    // Equal on all ranks, so that a broadcast of rank 0's matrix is what all have.
+    GemvProblem problem = problem_of(2, 512, 512, 0);
+    problem.nranks = rank.nranks;
+    Rank as_first{};
+    as_first.rank = 0;
+    as_first.stream = rank.stream;
+    const auto good = std::make_unique<Buffers>(problem, as_first),
+               spoilt = std::make_unique<Buffers>(problem, as_first);
+    GemvCall call = good->call();
+    void* const matrix = const_cast<void*>(spoilt->call().weight);
+    call.weight = matrix;
+    for (int i = 0; i < scaled(50, 3); ++i) {
+      EXPECT_CUDA(cudaMemsetAsync(matrix, 0xff, problem.out * problem.in * 2, rank.stream));
+      group.meet();
+      runtime::CollectiveCall broadcast;
+      broadcast.collective = Collective::broadcast;
+      broadcast.send = good->call().weight;
+      broadcast.recv = matrix;
+      broadcast.count = problem.out * problem.in;
+      broadcast.type = problem.type;
+      EXPECT_OK(rank.comm->collective(broadcast, rank.stream));
+      EXPECT_OK(rank.comm->gemv(call, rank.stream));
+      EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
+      group.meet();
+      const Bytes result = good->result();
+      if (rank.rank == 0 && i == 0) first = result;
+      group.meet();
+      // Nothing of the NaNs is in it, and all times and ranks are alike.
+      EXPECT_TRUE(result == first) << "time " << i << ", rank " << rank.rank;
+      for (std::size_t at = 0; at < result.size(); at += 2) {
+        std::uint16_t bits;
+        std::memcpy(&bits, result.data() + at, 2);
+        ASSERT_NE(bits & 0x7fff, 0x7fff) << at / 2;
+      }
+      group.meet();
+    }
+  });
+}
+
+// Run to run the same bits.
+TEST_P(GemvGpu, TheSameBitsEveryTime) {
+  Group group(GetParam(), test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  group.run([&](Rank& rank) {
+    for (const std::size_t tokens : {1u, 16u}) {
+      GemvProblem problem = problem_of(tokens, 4096, 1024, 2);
+      problem.nranks = rank.nranks;
+      const auto buffers = std::make_unique<Buffers>(problem, rank);
+      Bytes first;
+      for (int i = 0; i < scaled(20, 3); ++i) {
+        group.meet();
+        EXPECT_OK(rank.comm->gemv(buffers->call(), rank.stream));
+        EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
+        group.meet();
+        const Bytes result = buffers->result();
+        if (i == 0) first = result;
+        EXPECT_TRUE(result == first) << problem.in_words() << ", time " << i;
+      }
+      group.meet();
+    }
+  });
+}
+
+// Of a rank that does not come: every CTA gives up, and the record names it.
+TEST_P(GemvGpu, ARankThatDoesNotCome) {
+  for (const std::size_t out : {1024u, 8192u}) {
+    runtime::Options options = test_options();
+    options.timeout = std::chrono::milliseconds(200);
+    options.packets = out == 1024 ? 0 : 64;  // in one round, and in several
+    Group group(GetParam(), options, kBufferBytes);
+    ASSERT_TRUE(group.ok());
+    group.run([&](Rank& rank) {
+      GemvProblem problem = problem_of(1, 512, out, 0);
+      problem.nranks = rank.nranks;
+      const auto buffers = std::make_unique<Buffers>(problem, rank);
+      const int absent = rank.nranks - 1;
+      group.meet();
+      if (rank.rank != absent) {
+        EXPECT_OK(rank.comm->gemv(buffers->call(), rank.stream));
+        EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
+        const Status status = rank.comm->status();
+        EXPECT_EQ(status.code(), Code::timeout) << status.to_string();
+        EXPECT_NE(status.text().find("gemv_all_reduce"), std::string::npos) << status.to_string();
+        const auto fault = rank.comm->fault();
+        ASSERT_TRUE(fault.has_value());
+        EXPECT_EQ(fault->peer, absent);
+      }
+      group.meet();
+    });
+  }
+}
+
+// One rank alone multiplies.
+TEST(GemvGpuAlone, OneRank) {
+  Group group({Memory::cuda_vmm, 1, 1}, test_options(), kBufferBytes);
+  ASSERT_TRUE(group.ok());
+  run_all(group, {problem_of(1, 4096, 8192, 0), problem_of(16, 4096, 1032, 1), problem_of(5, 264, 8, 2),
+                  problem_of(8, 14336, 520, 3), problem_of(16, 16384, 72, 5)});
+}
+
+INSTANTIATE_TEST_SUITE_P(OneGpu, GemvGpu, testing::ValuesIn(all_on_one_gpu()), setup_name);
+INSTANTIATE_TEST_SUITE_P(TwoGpus, GemvGpu, testing::ValuesIn(some_on_two_gpus()), setup_name);
+
+}  // namespace
+}  // namespace nearlight::test

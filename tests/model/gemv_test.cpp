@@ -1,0 +1,209 @@
+// A product's tiles: sent one by one by whoever works them out, reduced by whoever has the packet's place,
+// the own part among them. Integers stand for what is summed up.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "algorithm/gemv.hpp"
+#include "tests/model/exchange.hpp"
+#include "tests/model/mutants.hpp"
+
+namespace nearlight::model {
+namespace {
+
+using algorithm::TileShare;
+using exec::Vec;
+
+constexpr std::uint32_t kPerPacket = 4, kPerTile = exec::kTilePackets * kPerPacket;
+
+std::int32_t given(int rank, int call, std::uint32_t i) {
+  return (rank + 1) * 1000 + (call + 1) * 100 + static_cast<std::int32_t>(i);
+}
+
+// Every lane is a team. Of two lanes one also reduces what the other has worked out.
+struct IntegerProduct {
+  int rank, call;
+  std::uint32_t lane, lanes;
+  std::uint32_t team() const { return lane; }
+  std::uint32_t teams() const { return lanes; }
+  void start(std::uint32_t) {}
+  void take_tokens() {}
+  template <class Emit>
+  void work_out(std::uint32_t tile, std::uint32_t, Emit&& emit) {
+    for (std::uint32_t packet = 0; packet < exec::kTilePackets; ++packet) {
+      Vec vec;
+      std::int32_t values[kPerPacket];
+      for (std::uint32_t i = 0; i < kPerPacket; ++i)
+        values[i] = given(rank, call, tile * kPerTile + packet * kPerPacket + i);
+      std::memcpy(&vec, values, sizeof vec);
+      emit(packet, vec);
+    }
+  }
+};
+
+struct IntegerOutput {
+  using Rewrite = NothingToRewrite;
+  std::int32_t* output;
+  template <int kMax>
+  void store(std::uint32_t tile, std::uint32_t packet, const Vec (&parts)[kMax], int nranks) const {
+    std::int32_t sum[kPerPacket] = {};
+    for (int source = 0; source < nranks; ++source) {
+      std::int32_t values[kPerPacket];
+      std::memcpy(values, &parts[source], sizeof values);
+      for (std::uint32_t i = 0; i < kPerPacket; ++i) sum[i] += values[i];
+    }
+    std::memcpy(output + tile * kPerTile + packet * kPerPacket, sum, sizeof sum);
+  }
+};
+
+struct Base : Case<> {
+  static void fence_between_sessions() { Space::fence_system(); }
+  static constexpr int kLanes = 2, kCalls = 3;
+  static constexpr std::uint32_t kTiles = 1;
+  static constexpr int kPackets = exec::kTilePackets;  // a tile a round
+};
+
+template <class C>
+struct Gemv : Scenario {
+  static constexpr int kThreads = C::kRanks * C::kLanes;
+  static constexpr unsigned kStepLimit = C::kStepLimit;
+  static constexpr int kRanks = C::kRanks, kLanes = C::kLanes;
+  static constexpr std::uint32_t kCount = C::kTiles * kPerTile;
+  using Space = typename C::Space;
+  using Memory = exec::ModelMemory<Space, kRanks, 1, 1, C::kPackets, 0>;
+  using View = typename C::template View<Memory>;
+  using Coop = typename C::Coop;
+
+  Memory memory;
+  protocol::RegionState<Space> state[kRanks];
+  exec::ModelBarrier group[kRanks], between_calls[kRanks];
+  std::int32_t output[kRanks][C::kCalls][kCount];
+
+  void before() override {
+    exec::model_counters.restart();
+    if constexpr (requires { Space::memory; }) Space::memory = &memory.packet[0][0][0][0];
+    for (int rank = 0; rank < kRanks; ++rank) {
+      Space::template store<exec::Order::relaxed, exec::Scope::device>(state[rank].epoch, C::kInitialEpoch);
+      for (int call = 0; call < C::kCalls; ++call) {
+        for (std::int32_t& value : output[rank][call]) value = -1;
+      }
+    }
+  }
+
+  void thread(unsigned index) override {
+    const int rank = static_cast<int>(index) / kLanes, lane = static_cast<int>(index) % kLanes;
+    for (int call = 0; call < C::kCalls; ++call) {
+      run(rank, lane, call);
+      C::fence_between_sessions();
+      between_calls[rank].arrive_and_wait(lane, kLanes);
+      C::fence_between_sessions();
+      if (lane == 0) check(rank, call);
+    }
+  }
+
+ private:
+  void run(int rank, int lane, int call) {
+    protocol::Control<Space> control;
+    control.timeout_ns = std::numeric_limits<std::uint64_t>::max();
+    Coop coop{};
+    static_cast<exec::ModelCoop&>(coop) = {lane, kLanes, &group[rank]};
+    protocol::Session session(View(memory, rank), coop, state[rank], control, 0, 0);
+    IntegerProduct product{rank, call, static_cast<std::uint32_t>(lane), kLanes};
+    algorithm::gemv_all_reduce<kRanks>(session, TileShare{0, 1, C::kTiles}, 1, product,
+                                       IntegerOutput{output[rank][call]}, algorithm::NoDelay{});
+    session.close();
+  }
+
+  void check(int rank, int call) {
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      std::int32_t all = 0;
+      for (int source = 0; source < kRanks; ++source) all += given(source, call, i);
+      RL_ASSERT(output[rank][call][i] == all);
+    }
+  }
+};
+
+struct OneLane : Base {
+  static constexpr int kLanes = 1;
+};
+struct OneCall : OneLane {
+  static constexpr int kCalls = 1;
+};
+struct TwoTiles : Base {
+  static constexpr std::uint32_t kTiles = 2;
+  static constexpr int kPackets = 2 * exec::kTilePackets, kCalls = 2;
+};
+struct Rounds : Base {
+  static constexpr std::uint32_t kTiles = 4;
+  static constexpr int kCalls = 2;
+};
+struct ThreeRanks : OneLane {
+  static constexpr int kRanks = 3;
+  static constexpr std::uint32_t kTiles = 2;
+};
+
+TEST(Gemv, OneCallEveryInterleavingOfFewSwitches) {
+  expect_holds<Gemv<OneCall>>(Search::bounded(slow_tier() ? 3u : 2u));
+}
+TEST(Gemv, OneTile) { expect_holds_at_random<Gemv<Base>>(10'000, 100'000); }
+TEST(Gemv, TwoTilesOfARound) { expect_holds_at_random<Gemv<TwoTiles>>(5'000, 50'000); }
+TEST(Gemv, Rounds) { expect_holds_at_random<Gemv<Rounds>>(5'000, 50'000); }
+TEST(Gemv, ThreeRanks) { expect_holds_at_random<Gemv<ThreeRanks>>(5'000, 50'000); }
+
+template <class B, class S>
+struct In : B {
+  using Space = S;
+  template <class Memory>
+  using View = exec::ModelRegion<S, Memory>;
+};
+struct InOneBank : Base {
+  template <class Memory>
+  using View = OnePacketBank<Memory>;
+};
+struct Unsynced : Rounds {
+  using Coop = NoSync;
+};
+// The tiles of a round in one place.
+struct Crowded : TwoTiles {
+  template <class Memory>
+  struct View : exec::ModelRegion<Space, Memory> {
+    using exec::ModelRegion<Space, Memory>::ModelRegion;
+    auto& packet(int peer, int bank, int source, std::uint32_t index) const {
+      return exec::ModelRegion<Space, Memory>::packet(peer, bank, source, index % exec::kTilePackets);
+    }
+  };
+};
+// Nobody waits for the own part: it is taken for there.
+struct OwnPartAsItIs : ModelSpace {
+  static inline const Packet* memory = nullptr;
+  static Vec load_packet(const Packet& packet) {
+    const Vec vec = ModelSpace::load_packet(packet);
+    const auto at = &packet - memory;  // [owner][bank][source][packet], two of each
+    const bool own = at / 8 == at / 2 % 2;
+    return own && ~vec.pack[0] == 0 ? Vec{{0, 0}} : vec;
+  }
+};
+
+TEST(GemvMutant, NoResetIsFound) {
+  expect_found<Gemv<In<Base, NeverReset>>>(rl::test_result_user_assert_failed, 10'000);
+}
+TEST(GemvMutant, HalfAPacketIsFound) {
+  expect_found<Gemv<In<Base, OneHalfAPacket>>>(rl::test_result_user_assert_failed, 10'000);
+}
+TEST(GemvMutant, OneBankIsFound) { expect_found<Gemv<InOneBank>>(rl::test_result_data_race, 10'000); }
+TEST(GemvMutant, NoFenceBetweenRoundsIsFound) {
+  expect_found<Gemv<In<Rounds, NoFence<0xffffffffu>>>>(rl::test_result_data_race, 10'000);
+}
+TEST(GemvMutant, LanesThatDoNotMeetAreFound) {
+  expect_found<Gemv<Unsynced>>(rl::test_result_data_race, 10'000);
+}
+TEST(GemvMutant, TilesOfARoundInOnePlaceAreFound) {
+  expect_found<Gemv<Crowded>>(rl::test_result_livelock, 10'000);
+}
+TEST(GemvMutant, AnOwnPartThatIsNotWaitedForIsFound) {
+  expect_found<Gemv<In<Base, OwnPartAsItIs>>>(rl::test_result_user_assert_failed, 10'000);
+}
+
+}  // namespace
+}  // namespace nearlight::model
