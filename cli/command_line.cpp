@@ -116,9 +116,8 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
       ->type_name("NAMES");
   add(app, "--paired", options.paired, bench::parse_paired,
       "what a part of nearlight costs, on one communicator in turns with and without it: trace "
-      "(NEARLIGHT_TRACE), or deadline (limit, abort word and fault record of waits; on a GPU in mode "
-      "kernel); "
-      "sums of float and bfloat16")
+      "(NEARLIGHT_TRACE; also of all_gather, broadcast, all_to_all and send_recv), or deadline (limit, abort "
+      "word and fault record of waits; on a GPU in mode kernel); sums of float and bfloat16")
       ->type_name("PART");
   app.add_option(
       "--fused", options.fused,

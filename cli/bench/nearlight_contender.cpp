@@ -68,11 +68,7 @@ class NearlightContender final : public Contender {
                   mode == cli::Mode::kernel
                       ? runtime::explain_all_reduce_loop(*communicator_, count, type, op, options_)
                       : communicator_->explain_all_reduce(count, type, op, options_));
-    if (traced_ && is_gpu() &&
-        (route.algorithm != route::Algorithm::one_shot || !algorithm::is_traced(type, op, route.protocol))) {
-      return failure(Code::invalid_argument, "%zu bytes go by %s %s, of which nothing is traced",
-                     count * size_of(type), algorithm::name_of(route.algorithm), route::protocol_name(route));
-    }
+    NL_TRY(check_traced(count * size_of(type), route, algorithm::is_traced(type, op, route.protocol)));
     return Choice{algorithm::name_of(route.algorithm), route::protocol_name(route),
                   static_cast<int>(route.grid), route.reason, forced(route)};
   }
@@ -82,6 +78,7 @@ class NearlightContender final : public Contender {
       return choice(operation.count, operation.type, operation.op.op, mode);
     }
     NL_TRY_ASSIGN(const route::Route route, explain(operation));
+    NL_TRY(check_traced(operation.count * size_of(operation.type), route, true));
     return Choice{algorithm::name_of(route.algorithm), route::protocol_name(route),
                   static_cast<int>(route.grid), route.reason, forced(route)};
   }
@@ -123,6 +120,12 @@ class NearlightContender final : public Contender {
     return communicator_->explain_message({true, nullptr, operation.count, operation.type,
                                            (communicator_->rank() + 1) % communicator_->nranks()},
                                           options_);
+  }
+  // `kind`: whether there are kernels that trace such calls.
+  Status check_traced(std::size_t bytes, const route::Route& route, bool kind) const {
+    if (!traced_ || !is_gpu() || (kind && route.algorithm == route::Algorithm::one_shot)) return {};
+    return failure(Code::invalid_argument, "%zu bytes go by %s %s, of which nothing is traced", bytes,
+                   algorithm::name_of(route.algorithm), route::protocol_name(route));
   }
   bool is_gpu() const { return std::string_view(communicator_->backend()) == "cuda"; }
   template <class Call>

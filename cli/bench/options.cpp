@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cinttypes>
+#include <iterator>
 #include <limits>
 
 #include "cli/bench/without_limits.hpp"
@@ -233,9 +234,14 @@ Status validate_pair(const BenchOptions& options, Collective collective) {
   const auto bad = [what](const char* why) {
     return failure(Code::invalid_argument, "--paired %s: %s", what, why);
   };
-  if (collective != Collective::all_reduce) return bad("for all_reduce alone");
+  constexpr Collective kTraced[] = {Collective::all_gather, Collective::broadcast, Collective::all_to_all,
+                                    Collective::send_recv};  // beside all_reduce, whatever the type
+  const bool sums = collective == Collective::all_reduce;
+  if (options.paired == Paired::deadline && !sums) return bad("for all_reduce alone");
+  if (!sums && std::find(std::begin(kTraced), std::end(kTraced), collective) == std::end(kTraced))
+    return bad("for all_reduce, all_gather, broadcast, all_to_all and send_recv");
   const DataType type = options.type.value_or(DataType::f32);
-  if (!has_code_without_limits(type, options.op))
+  if (sums && !has_code_without_limits(type, options.op))
     return failure(Code::invalid_argument,
                    "--paired %s: not for -d %s -o %s; for float and bfloat16 with sum", what, name_of(type),
                    name_of(options.op));

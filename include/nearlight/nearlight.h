@@ -554,6 +554,20 @@ NEARLIGHT_API nearlightResult_t nearlightGemvAllReduce(const void* input, const 
                                                        nearlightDataType_t type, nearlightComm_t comm,
                                                        struct CUstream_st* stream);
 
+/* out = all ranks' input, side by side, * weight^T, in one kernel: a matrix times the vectors of up to 16
+ * tokens, its rows spread over the ranks (a column-parallel linear layer), and the vectors as well. input is
+ * tokens x in_size, this rank's part of each vector, in the order of the ranks; weight is out_size x (in_size
+ * times the number of ranks), out tokens x out_size. tokens, in_size, out_size and type are the same on all
+ * ranks; in_size is a multiple of 8, up to 65536 for all ranks together. GPU ranks: what is gathered must fit
+ * the shared memory of a CTA, 200 KiB, from compute capability 9.0 on (16 tokens of 6144 elements, one of
+ * 65536); before, 88 KiB. Each CTA gathers for itself: from some 100 KiB of gathered vectors on an AllGather
+ * and a product by themselves may be faster. Otherwise as nearlightGemvAllReduce. Also nearlightUnsupported:
+ * it does not fit. */
+NEARLIGHT_API nearlightResult_t nearlightAllGatherGemv(const void* input, const void* weight, void* out,
+                                                       size_t tokens, size_t in_size, size_t out_size,
+                                                       nearlightDataType_t type, nearlightComm_t comm,
+                                                       struct CUstream_st* stream);
+
 /* ---- sends and receives ------------------------------------------------------------------------------- */
 
 /* Sends count elements from `send` to rank `peer`, or receives them from it into `recv`. The i-th send of a

@@ -443,6 +443,13 @@ class Communicator {
                                          static_cast<nearlightDataType_t>(type), comm_, stream));
   }
 
+  // out = all ranks' input, side by side, * weight^T; see nearlightAllGatherGemv.
+  void all_gather_gemv(const void* input, const void* weight, void* out, std::size_t tokens,
+                       std::size_t in_size, std::size_t out_size, DataType type, Stream stream = nullptr) {
+    detail::check(nearlightAllGatherGemv(input, weight, out, tokens, in_size, out_size,
+                                         static_cast<nearlightDataType_t>(type), comm_, stream));
+  }
+
   // To, or from, one other rank; see nearlightSend and nearlightRecv. together() makes several at once.
   void send(const void* send, std::size_t count, DataType type, int peer, Stream stream = nullptr) {
     detail::check(nearlightSend(send, count, static_cast<nearlightDataType_t>(type), peer, comm_, stream));

@@ -59,6 +59,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
                                    POINTER(c_size_t), c_int, _COMM, _STREAM]),
     "nearlightAllReduceRmsNorm": (c_int, [POINTER(structs.RmsNorm), _COMM, _STREAM]),
     "nearlightAllReduceBias": (c_int, [_ADDRESS, _ADDRESS, _ADDRESS, c_size_t, c_size_t, c_int, _COMM, _STREAM]),
+    "nearlightAllGatherGemv": (c_int, [_ADDRESS, _ADDRESS, _ADDRESS, c_size_t, c_size_t, c_size_t, c_int, _COMM, _STREAM]),
     "nearlightGemvAllReduce": (c_int, [_ADDRESS, _ADDRESS, _ADDRESS, c_size_t, c_size_t, c_size_t, c_int, _COMM, _STREAM]),
     "nearlightSend": (c_int, [_ADDRESS, c_size_t, c_int, c_int, _COMM, _STREAM]),
     "nearlightRecv": (c_int, [_ADDRESS, c_size_t, c_int, c_int, _COMM, _STREAM]),

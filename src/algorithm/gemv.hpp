@@ -33,6 +33,11 @@ struct Gemv {
   std::uint32_t tokens, in_vecs, tiles;
 };
 
+// Bytes of dynamic shared memory that a CTA may have for the tokens: of compute capability 9.0 and later, and
+// of 8.0 and later.
+inline constexpr std::uint32_t kGemvLargeShared = 200 * 1024, kGemvShared = 88 * 1024;
+constexpr std::uint32_t gemv_shared(bool large) { return large ? kGemvLargeShared : kGemvShared; }
+
 // There is no code for GPUs before: 80 is compute capability 8.0.
 inline constexpr int kGemvCapability = 80;
 
@@ -93,13 +98,11 @@ class GemvOutput {
   std::uint32_t tiles_;
 };
 
-// One rank alone: nobody to wait for. Product: exec/tile_product.hpp.
-template <class Product, class Output, exec::Coop Coop>
-NL_FN void gemv_alone(Coop& coop, const TileShare& share, Product& product, const Output& output) {
+// All tiles of a group, the first of which has been started, with nobody to send them to. Product:
+// exec/tile_product.hpp; the tokens are there.
+template <class Product, class Output>
+NL_FN void gemv_tiles(const TileShare& share, Product& product, const Output& output) {
   const std::uint32_t turns = share.turns();
-  product.start(share.tile_if(product.team(), turns));
-  product.take_tokens();
-  coop.sync();
   for (std::uint32_t turn = product.team(); turn < turns; turn += product.teams()) {
     const std::uint32_t tile = share.tile(turn);
     product.work_out(tile, share.tile_if(turn + product.teams(), turns),

@@ -234,13 +234,13 @@ class PipeEnd {
  private:
   // Hooks that write down when each turn was (traced_turns.hpp) are told which it is. Of a thread that has
   // failed they hear no more.
-  static constexpr bool kKeepsTime = requires(const Hooks& hooks) { hooks.begin(0u, 0u); };
+  static constexpr bool kKeepsTime = requires(const Hooks& hooks) { hooks.begin(0u, 0u, true); };
   NL_FN void begin_time() const {
     if constexpr (kKeepsTime) {
-      const std::uint64_t unit =
-          messages_[at_].carrier == Carrier::lines ? sizeof(exec::Pack) : sizeof(exec::Vec);
+      const bool by_lines = messages_[at_].carrier == Carrier::lines;
+      const std::uint64_t unit = by_lines ? sizeof(exec::Pack) : sizeof(exec::Vec);
       const std::uint64_t left = messages_[at_].bytes - base_ * unit, most = units_here() * unit;
-      hooks_.begin(turn_[0] + turn_[1] + 1, static_cast<std::uint32_t>(left < most ? left : most));
+      hooks_.begin(turn_[0] + turn_[1] + 1, static_cast<std::uint32_t>(left < most ? left : most), by_lines);
     }
   }
   NL_FN void note_paid() const {

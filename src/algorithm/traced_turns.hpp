@@ -15,16 +15,16 @@ namespace nearlight::algorithm {
 template <class S>
 class TracedTurns {
  public:
-  // `ring`: of the end, `lines` of them, a power of two.
-  NL_FN TracedTurns(trace::TurnTimes* ring, std::uint32_t lines, bool writes)
-      : ring_(ring), mask_(lines - 1), writes_(writes) {
-    if (writes_) start_ns_ = S::now_ns();
-  }
+  // `ring`: of the end, `lines` of them, a power of two; `start_ns`: when the call began, for who writes.
+  NL_FN TracedTurns(trace::TurnTimes* ring, std::uint32_t lines, bool writes, std::uint64_t start_ns)
+      : ring_(ring), mask_(lines - 1), writes_(writes), start_ns_(start_ns) {}
 
-  // `number`: of the turn that comes next. A turn that was given up stays the one.
-  NL_FN void begin(std::uint32_t number, std::uint32_t bytes) const {
+  // `number`: of the turn that comes next; `read_as_it_comes`: what has arrived has been read (lines). A turn
+  // that was given up stays the one.
+  NL_FN void begin(std::uint32_t number, std::uint32_t bytes, bool read_as_it_comes) const {
     if (open_) return;
     open_ = true;
+    read_as_it_comes_ = read_as_it_comes;
     number_ = number;
     bytes_ = bytes;
     arrived_ns_ = publish_ns_ = 0;
@@ -35,7 +35,9 @@ class TracedTurns {
   }
   NL_FN void at(DelayPoint point) const {
     if (!writes_) return;
-    const std::uint64_t now_ns = S::now_ns();
+    // Each reading costs a good part of what a small message takes.
+    const bool is_known = point == DelayPoint::after_read && read_as_it_comes_;
+    const std::uint64_t now_ns = is_known ? arrived_ns_ : S::now_ns();
     switch (point) {
       case DelayPoint::none:
         return;
@@ -71,9 +73,9 @@ class TracedTurns {
   trace::TurnTimes* ring_;
   std::uint32_t mask_;
   bool writes_;
-  mutable bool open_ = false;
+  mutable bool open_ = false, read_as_it_comes_ = false;
   mutable std::uint32_t number_ = 0, bytes_ = 0;
-  mutable std::uint64_t start_ns_ = 0, arrived_ns_ = 0, publish_ns_ = 0;
+  mutable std::uint64_t start_ns_, arrived_ns_ = 0, publish_ns_ = 0;
 };
 
 }  // namespace nearlight::algorithm

@@ -78,21 +78,32 @@ nearlightResult_t nearlightAllReduceBias(const void* input, const void* bias, vo
   });
 }
 
-nearlightResult_t nearlightGemvAllReduce(const void* input, const void* weight, void* out, size_t tokens,
-                                         size_t in_size, size_t out_size, nearlightDataType_t type,
-                                         nearlightComm_t comm, struct CUstream_st* stream) {
-  return guarded(__func__, [=](Where& where) -> Status {
+namespace {
+
+nearlightResult_t multiply(const char* name, const runtime::GemvCall& sizes, nearlightDataType_t type,
+                           nearlightComm_t comm, struct CUstream_st* stream) {
+  return guarded(name, [=](Where& where) -> Status {
     const Call call(comm);
     if (!call) return call.status();
     where.rank = call.rank();
-    runtime::GemvCall gemv;
+    runtime::GemvCall gemv = sizes;
     NL_TRY_ASSIGN(gemv.type, to_type(type));
-    gemv.input = input;
-    gemv.weight = weight;
-    gemv.output = out;
-    gemv.tokens = tokens;
-    gemv.in = in_size;
-    gemv.out = out_size;
     return call->gemv(gemv, stream);
   });
+}
+
+}  // namespace
+
+nearlightResult_t nearlightGemvAllReduce(const void* input, const void* weight, void* out, size_t tokens,
+                                         size_t in_size, size_t out_size, nearlightDataType_t type,
+                                         nearlightComm_t comm, struct CUstream_st* stream) {
+  return multiply(__func__, {Collective::gemv_all_reduce, input, weight, out, tokens, in_size, out_size},
+                  type, comm, stream);
+}
+
+nearlightResult_t nearlightAllGatherGemv(const void* input, const void* weight, void* out, size_t tokens,
+                                         size_t in_size, size_t out_size, nearlightDataType_t type,
+                                         nearlightComm_t comm, struct CUstream_st* stream) {
+  return multiply(__func__, {Collective::all_gather_gemv, input, weight, out, tokens, in_size, out_size},
+                  type, comm, stream);
 }

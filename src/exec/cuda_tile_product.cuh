@@ -19,12 +19,6 @@
 
 namespace nearlight::exec {
 
-// What a block keeps of the tokens in shared memory: bytes from one to the next. Odd multiples of 64, so that
-// the eight tokens that a warp reads at a time lie in different banks.
-NL_HOST_FN constexpr std::uint32_t tile_token_stride(std::uint32_t row_vecs) {
-  return (row_vecs + 7) / 8 * 128 + 64;
-}
-
 // T: Bf16 or F16.
 template <class T>
 class CudaTileProduct {
@@ -69,13 +63,17 @@ class CudaTileProduct {
     NL_UNROLL
     for (int i = 0; i < kAhead; ++i) ahead_[i] = load(batch, i);
   }
+  // Instead of take_tokens(): where vector `vec` of a token is to be put, in shared memory.
+  NL_FN Vec& token_place(std::uint32_t token, std::uint32_t vec) const {
+    return *reinterpret_cast<Vec*>(shared_tokens() + token * stride_ + vec * 16);
+  }
   NL_FN void take_tokens() const {
     if (!in_shared_) return;
     for (std::uint32_t at = threadIdx.x; at < what_.tokens * what_.row_vecs; at += kTileThreads) {
       const std::uint32_t token = at / what_.row_vecs, vec = at % what_.row_vecs;
       const Vec value =
           CudaSpace::load_vec(static_cast<const char*>(what_.tokens_at) + std::uint64_t{at} * 16);
-      *reinterpret_cast<Vec*>(shared_tokens() + token * stride_ + vec * 16) = value;
+      token_place(token, vec) = value;
     }
   }
 

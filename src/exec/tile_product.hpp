@@ -27,6 +27,12 @@ inline constexpr std::uint32_t kMostTokens = 16;
 inline constexpr std::uint32_t kTileThreads = 256;  // of a thread block
 inline constexpr std::uint32_t kNoTile = ~std::uint32_t{0};
 
+// What a block keeps of the tokens in shared memory: bytes from one to the next. Odd multiples of 64, so that
+// the eight tokens that a warp reads at a time lie in different banks.
+NL_HOST_FN constexpr std::uint32_t tile_token_stride(std::uint32_t row_vecs) {
+  return (row_vecs + 7) / 8 * 128 + 64;
+}
+
 // What is multiplied: matrices row by row, of 16 bits an element, at multiples of 16 bytes.
 struct TileMatrices {
   const void* matrix;  // `tiles` times kTileRows rows of `row_vecs` vectors of 16 bytes

@@ -29,10 +29,20 @@ Result<Route> gemv(const Facts& facts, const GemvFacts& what) {
   }
   // One rank alone sends nothing.
   if (const std::uint32_t needs = algorithm::packets_of_tile(what.tokens);
-      facts.nranks > 1 && needs > facts.packets) {
+      facts.nranks > 1 && what.gathered_vecs == 0 && needs > facts.packets) {
     return failure(Code::unsupported,
                    "packets: a region has %u, and what eight outputs of %u tokens take is %u", facts.packets,
                    what.tokens, needs);
+  }
+  if (facts.gpu && facts.nranks > 1 && what.gathered_vecs != 0) {
+    const std::uint64_t bytes = std::uint64_t{what.tokens} * exec::tile_token_stride(what.gathered_vecs);
+    // `clusters`: from compute capability 9.0 on.
+    const std::uint32_t most = algorithm::gemv_shared(facts.clusters);
+    if (bytes > most) {
+      return failure(Code::unsupported,
+                     "tokens: %u of %u gathered elements take %llu bytes of a CTA, which has %u", what.tokens,
+                     what.gathered_vecs * 8, static_cast<unsigned long long>(bytes), most);
+    }
   }
   const std::uint32_t regions = !facts.gpu            ? 1
                                 : facts.max_ctas == 0 ? facts.regions
@@ -43,15 +53,20 @@ Result<Route> gemv(const Facts& facts, const GemvFacts& what) {
                    width);
   }
   if (!facts.gpu) {
-    route.reason = elsewhere ? kOneWay : because<"CPU: a product's tiles by packets, sent one by one">(table);
+    route.reason = elsewhere ? kOneWay
+                   : what.gathered_vecs != 0
+                       ? because<"CPU: the tokens by packets, and then the product">(table)
+                       : because<"CPU: a product's tiles by packets, sent one by one">(table);
     return route;
   }
   route.grid = what.grid != 0 ? what.grid : width;
   route.threads = route.run_threads = exec::kTileThreads;
   const bool limited = facts.max_ctas != 0 && route.grid == facts.max_ctas;
   route.reason =
-      elsewhere
-          ? kOneWay
+      elsewhere ? kOneWay
+      : what.gathered_vecs != 0
+          ? because<"GPU: the matrix by all CTAs, each gathers the tokens for itself (not measured yet)">(
+                table, limited)
           : because<"GPU: the matrix by all CTAs, each tile sent at once (not measured yet)">(table, limited);
   return route;
 }

@@ -38,7 +38,8 @@ struct Call {
     bool has_residual = false;
   };
   Rows rows = {};
-  std::size_t out_size = 0;  // of a product; else 0
+  // Of a product, as far as all ranks must have the same; else 0.
+  std::size_t out_size = 0;
 };
 Call::Rows rows_of(const FusedCall& call);
 // Those of a call by parts.

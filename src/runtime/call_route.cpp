@@ -127,13 +127,13 @@ Result<route::FusedRoute> route_of_fused(const FusedCall& call, const route::Fac
 
 Result<route::Route> route_of_gemv(const GemvCall& call, const route::Facts& facts,
                                    const CallOptions& options) {
-  NL_TRY(check_gemv_shape(call));
+  NL_TRY(check_gemv_shape(call, facts.nranks));
   NL_TRY(check_one_way(call.collective, facts, options));
   if (options.threads != 0 || options.spread != 0) {
     return failure(Code::unsupported, "%s: %s has its own", options.threads != 0 ? "threads" : "spread",
                    name_of(call.collective));
   }
-  route::GemvFacts what = facts_of(call);
+  route::GemvFacts what = facts_of(call, facts.nranks);
   what.grid = options.grid;
   return route::gemv(facts, what);
 }

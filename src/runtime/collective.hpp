@@ -21,8 +21,9 @@ enum class Collective : std::uint32_t {
   // Fused: an AllReduce of rows with what follows it.
   all_reduce_rms_norm = 16,
   all_reduce_bias = 17,
-  // Of a product, tile by tile.
+  // Of a product, tile by tile, and in front of one.
   gemv_all_reduce = 18,
+  all_gather_gemv = 19,
 };
 inline constexpr Collective kCollectives[] = {
     Collective::all_reduce,     Collective::barrier,      Collective::all_gather,
@@ -32,7 +33,7 @@ inline constexpr Collective kCollectives[] = {
 inline constexpr Collective kFusedCollectives[] = {Collective::all_reduce_rms_norm,
                                                    Collective::all_reduce_bias};
 // One more than the largest number.
-inline constexpr std::size_t kCollectiveNumbers = 19;
+inline constexpr std::size_t kCollectiveNumbers = 20;
 // In fault records: a kernel of somebody's own, on channels. No call of a communicator's.
 inline constexpr Collective kChannel = static_cast<Collective>(100);
 
@@ -68,6 +69,8 @@ constexpr const char* name_of(Collective collective) {
       return "all_reduce_bias";
     case Collective::gemv_all_reduce:
       return "gemv_all_reduce";
+    case Collective::all_gather_gemv:
+      return "all_gather_gemv";
   }
   return "invalid";
 }
@@ -89,8 +92,10 @@ constexpr bool is_uneven(Collective collective) {
 constexpr bool is_fused(Collective collective) {
   return collective == Collective::all_reduce_rms_norm || collective == Collective::all_reduce_bias;
 }
-// Whether it is what follows a product of a matrix (algorithm/gemv.hpp).
-constexpr bool is_gemv(Collective collective) { return collective == Collective::gemv_all_reduce; }
+// Whether a matrix is multiplied (algorithm/gemv.hpp).
+constexpr bool is_gemv(Collective collective) {
+  return collective == Collective::gemv_all_reduce || collective == Collective::all_gather_gemv;
+}
 // Whether parts go from each rank to each other one (algorithm/parts.hpp).
 constexpr bool goes_by_parts(Collective collective) {
   return collective != Collective::all_reduce && collective != Collective::barrier &&

@@ -62,6 +62,7 @@ Sides sides_of(const CollectiveCall& call, int rank, int nranks) {
     case Collective::all_reduce_rms_norm:
     case Collective::all_reduce_bias:
     case Collective::gemv_all_reduce:
+    case Collective::all_gather_gemv:
       // None of those that go by parts.
       break;
   }
@@ -235,6 +236,7 @@ algorithm::Parts parts_of(const CollectiveCall& call, int rank, int nranks) {
       case Collective::all_reduce_rms_norm:
       case Collective::all_reduce_bias:
       case Collective::gemv_all_reduce:
+      case Collective::all_gather_gemv:
         break;
     }
   }

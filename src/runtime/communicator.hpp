@@ -189,14 +189,15 @@ class Communicator {
   virtual Result<route::FusedRoute> explain_fused(const FusedCall& call,
                                                   const CallOptions& options = {}) const = 0;
 
-  // A matrix times up to 16 vectors, its columns spread over the ranks, and the AllReduce of the products
-  // (runtime/gemv_call.hpp), bitwise the same on all ranks and from run to run; numerics:
-  // docs/concepts/numerics.md. bf16 and f16; buffers at multiples of 16 bytes; `output` overlaps nothing.
-  // With no tokens nothing happens. `tokens`, `out` and the type must be the same on all ranks, `in` need
-  // not. GPU: the kernel may begin to fetch `weight` into L2 before what is in front of it has ended; it
-  // reads it afterwards. Always the ranks' own way: nothing is handed over. Streams, graphs and errors: as
-  // all_reduce; unsupported: before compute capability 8.0. Of the options: grid, protocol sentinel, and, on
-  // CPUs, the test hooks.
+  // A matrix times up to 16 vectors (runtime/gemv_call.hpp): its columns spread over the ranks, and the
+  // AllReduce of the products, bitwise the same on all ranks; or its rows spread over them, with the
+  // AllGather of the vectors in front. From run to run the same; numerics: docs/concepts/numerics.md. bf16
+  // and f16; buffers at multiples of 16 bytes; `output` overlaps nothing. With no tokens nothing happens.
+  // `tokens`, `out` and the type must be the same on all ranks, and, where vectors are gathered, `in`. GPU:
+  // the kernel may begin to fetch `weight` into L2 before what is in front of it has ended; it reads it
+  // afterwards. Always the ranks' own way: nothing is handed over. Streams, graphs and errors: as all_reduce;
+  // unsupported: before compute capability 8.0, and more gathered tokens than a CTA has shared memory for. Of
+  // the options: grid, protocol sentinel, and, on CPUs, the test hooks.
   virtual Status gemv(const GemvCall& call, Stream stream, const CallOptions& options = {}) = 0;
   // What it would run, and why; no pointer is looked at.
   virtual Result<route::Route> explain_gemv(const GemvCall& call, const CallOptions& options = {}) const = 0;

@@ -12,30 +12,40 @@ Status check_size(const char* name, std::size_t size, std::size_t most) {
                  kGemvStep, kGemvStep, most);
 }
 
+bool gathers(const GemvCall& call) { return call.collective == Collective::all_gather_gemv; }
+// Of the matrix of a rank. Sizes have not been checked.
+std::size_t columns_of(const GemvCall& call, int nranks) {
+  return gathers(call) ? call.in * static_cast<std::size_t>(nranks) : call.in;
+}
+
 }  // namespace
 
-Status check_gemv_shape(const GemvCall& call) {
+Status check_gemv_shape(const GemvCall& call, int nranks) {
   if (call.type != DataType::bf16 && call.type != DataType::f16) {
     return failure(Code::invalid_argument, "type: %s is neither bfloat16 nor half", name_of(call.type));
   }
-  NL_TRY(check_size("in_size", call.in, kMostGemvIn));
+  NL_TRY(check_size(
+      "in_size", call.in,
+      gathers(call) ? kMostGemvIn / static_cast<std::size_t>(nranks) / kGemvStep * kGemvStep : kMostGemvIn));
   NL_TRY(check_size("out_size", call.out, kMostGemvOut));
   if (call.tokens > kMostGemvTokens)
     return failure(Code::invalid_argument, "tokens: %zu are more than %zu", call.tokens, kMostGemvTokens);
   return {};
 }
 
-std::array<NamedBuffer, 3> buffers_of(const GemvCall& call) {
+std::size_t count_of(const GemvCall& call) { return call.tokens * (gathers(call) ? call.in : call.out); }
+
+std::array<NamedBuffer, 3> buffers_of(const GemvCall& call, int nranks) {
   const std::size_t element = size_of(call.type);
   return {{{"input", "the end of input", call.input, call.tokens * call.in * element},
-           {"weight", "the end of weight", call.weight, call.out * call.in * element},
+           {"weight", "the end of weight", call.weight, call.out * columns_of(call, nranks) * element},
            {"out", "the end of out", call.output, call.tokens * call.out * element}}};
 }
 
-Status check_gemv(const GemvCall& call) {
-  NL_TRY(check_gemv_shape(call));
+Status check_gemv(const GemvCall& call, int nranks) {
+  NL_TRY(check_gemv_shape(call, nranks));
   if (call.tokens == 0) return {};
-  const auto buffers = buffers_of(call);
+  const auto buffers = buffers_of(call, nranks);
   const char* const sizes[] = {"in_size", "out_size", "out_size"};
   for (std::size_t i = 0; i < buffers.size(); ++i) NL_TRY(check_buffer(buffers[i], kAlignment, sizes[i]));
   for (std::size_t other = 0; other < 2; ++other) {
@@ -46,20 +56,23 @@ Status check_gemv(const GemvCall& call) {
   return {};
 }
 
-algorithm::Gemv gemv_of(const GemvCall& call) {
+algorithm::Gemv gemv_of(const GemvCall& call, int nranks) {
   algorithm::Gemv gemv{};
   gemv.input = call.input;
   gemv.weight = call.weight;
   gemv.output = call.output;
   gemv.tokens = static_cast<std::uint32_t>(call.tokens);
-  gemv.in_vecs = static_cast<std::uint32_t>(call.in / kGemvStep);
+  gemv.in_vecs = static_cast<std::uint32_t>(columns_of(call, nranks) / kGemvStep);
   gemv.tiles = static_cast<std::uint32_t>(call.out / exec::kTileRows);
   return gemv;
 }
 
-route::GemvFacts facts_of(const GemvCall& call) {
-  return {.tokens = static_cast<std::uint32_t>(call.tokens),
-          .tiles = static_cast<std::uint32_t>(call.out / exec::kTileRows)};
+route::GemvFacts facts_of(const GemvCall& call, int nranks) {
+  route::GemvFacts facts;
+  facts.tokens = static_cast<std::uint32_t>(call.tokens);
+  facts.tiles = static_cast<std::uint32_t>(call.out / exec::kTileRows);
+  if (gathers(call)) facts.gathered_vecs = static_cast<std::uint32_t>(columns_of(call, nranks) / kGemvStep);
+  return facts;
 }
 
 }  // namespace nearlight::runtime

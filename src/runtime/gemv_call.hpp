@@ -1,5 +1,5 @@
-// A call of a GEMV with its AllReduce: what the caller gives, what is wrong with it, and what the algorithm
-// gets.
+// A call of a GEMV with its AllReduce, or with an AllGather in front: what the caller gives, what is wrong
+// with it, and what the algorithm gets.
 #pragma once
 
 #include <array>
@@ -15,8 +15,11 @@
 
 namespace nearlight::runtime {
 
-// output[tokens][out] = the sum over the ranks of input[tokens][in] * weight[out][in] transposed: each rank
-// has some columns of a matrix, not necessarily as many as another, and the elements that go with them.
+// gemv_all_reduce: output[tokens][out] = the sum over the ranks of input[tokens][in] * weight[out][in]
+// transposed: each rank has some columns of a matrix, not necessarily as many as another, and the elements
+// that go with them.
+// all_gather_gemv: output[tokens][out] = (all ranks' input[tokens][in], side by side) * weight[out][in of all
+// ranks] transposed: each rank has some rows of a matrix, as many as every other, and a part of the tokens.
 // Matrices row by row without gaps.
 struct GemvCall {
   Collective collective = Collective::gemv_all_reduce;
@@ -27,21 +30,23 @@ struct GemvCall {
   DataType type = DataType::bf16;
 };
 
-// Of `in` and `out`.
+// Of the columns of a rank's matrix, and of `out`.
 inline constexpr std::size_t kGemvStep = 8;
 static_assert(kGemvStep == exec::kTileRows);
 inline constexpr std::size_t kMostGemvIn = 65536, kMostGemvOut = std::size_t{1} << 20;
 inline constexpr std::size_t kMostGemvTokens = exec::kMostTokens;
 
 // Code::invalid_argument names the argument. Also with no tokens, but then no pointer is looked at.
-Status check_gemv(const GemvCall& call);
+Status check_gemv(const GemvCall& call, int nranks);
 // Types and sizes alone.
-Status check_gemv_shape(const GemvCall& call);
+Status check_gemv_shape(const GemvCall& call, int nranks);
 
 // The buffers of a call, by name. The call has been checked.
-std::array<NamedBuffer, 3> buffers_of(const GemvCall& call);
+std::array<NamedBuffer, 3> buffers_of(const GemvCall& call, int nranks);
+// Elements that go from rank to rank: what the call is counted by.
+std::size_t count_of(const GemvCall& call);
 
-algorithm::Gemv gemv_of(const GemvCall& call);
-route::GemvFacts facts_of(const GemvCall& call);
+algorithm::Gemv gemv_of(const GemvCall& call, int nranks);
+route::GemvFacts facts_of(const GemvCall& call, int nranks);
 
 }  // namespace nearlight::runtime

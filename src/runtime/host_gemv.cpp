@@ -1,4 +1,4 @@
-// The GEMV of a CPU rank, and its AllReduce.
+// The GEMV of a CPU rank, with its AllReduce, or with an AllGather in front.
 #include "algorithm/host/gemv.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
@@ -8,11 +8,11 @@
 namespace nearlight::runtime {
 
 Result<route::Route> HostCommunicator::explain_gemv(const GemvCall& call, const CallOptions& options) const {
-  return route_of_gemv(call, facts(call.tokens * call.out, call.type, ReduceOp::sum), options);
+  return route_of_gemv(call, facts(count_of(call), call.type, ReduceOp::sum), options);
 }
 
 Status HostCommunicator::gemv(const GemvCall& call, Stream stream, const CallOptions& options) {
-  const std::size_t count = call.tokens * call.out;
+  const std::size_t count = count_of(call);
   const NvtxRange range(name_of(call.collective), count * size_of(call.type));
   calls_.begin(call.collective, count, call.type, ReduceOp::sum);
   if (retry_.attempts == 0 || nranks() == 1) return calls_.end(run_gemv(call, stream, options));
@@ -27,9 +27,9 @@ Status HostCommunicator::gemv(const GemvCall& call, Stream stream, const CallOpt
 Status HostCommunicator::run_gemv(const GemvCall& call, Stream stream, const CallOptions& options) {
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
-  NL_TRY(check_gemv(call));
+  NL_TRY(check_gemv(call, nranks()));
   NL_TRY_ASSIGN(const route::Route route, explain_gemv(call, options));
-  const std::size_t count = call.tokens * call.out;
+  const std::size_t count = count_of(call);
   if (check_) {
     NL_TRY(compare_calls({.collective = call.collective,
                           .count = count,
@@ -42,25 +42,30 @@ Status HostCommunicator::run_gemv(const GemvCall& call, Stream stream, const Cal
   if (call.tokens == 0) return {};
   calls_.take(route.algorithm, route.protocol);
   route_log_.note(call.collective, count, call.type, ReduceOp::sum, nranks(), route);
-  algorithm::host::gemv(
-      {.all = {.region = heap_->view().base + heap_offset_,
-               .stride = heap_->view().stride,
-               .rank = rank(),
-               .layout = layout_,
-               .state = &state_,
-               .control = control(),
-               .collective = static_cast<std::uint32_t>(call.collective),
-               .type = call.type,
-               .op = ReduceOp::sum,
-               .protocol = route.protocol,
-               .send = call.input,
-               .recv = call.output,
-               .count = 0,
-               .trace = tracer_ && !options.untraced ? ring_.data() : nullptr,
-               .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns},
-               .packet_fault = {static_cast<algorithm::host::PacketFault::Kind>(options.packet_fault),
-                                options.faulty_packet}},
-       .gemv = gemv_of(call)});
+  const algorithm::host::GemvCall made{
+      .all = {.region = heap_->view().base + heap_offset_,
+              .stride = heap_->view().stride,
+              .rank = rank(),
+              .layout = layout_,
+              .state = &state_,
+              .control = control(),
+              .collective = static_cast<std::uint32_t>(call.collective),
+              .type = call.type,
+              .op = ReduceOp::sum,
+              .protocol = route.protocol,
+              .send = call.input,
+              .recv = call.output,
+              .count = 0,
+              .trace = tracer_ && !options.untraced ? ring_.data() : nullptr,
+              .delay = {static_cast<algorithm::DelayPoint>(options.delay_point), options.delay_ns},
+              .packet_fault = {static_cast<algorithm::host::PacketFault::Kind>(options.packet_fault),
+                               options.faulty_packet}},
+      .gemv = gemv_of(call, nranks())};
+  if (call.collective == Collective::all_gather_gemv) {
+    algorithm::host::all_gather_gemv(made);
+  } else {
+    algorithm::host::gemv(made);
+  }
   return own_outcome(call.collective);
 }
 

@@ -193,6 +193,17 @@ TEST(FusedApi, MultipliesAndSums) {
       ASSERT_EQ(out[i], bf16_of(wanted)) << i;
     }
   });
+  // The same numbers as parts of vectors of 32, which rank 1 has the second half of: 16 times 1 and 16 times
+  // 2 of each.
+  group.run([](int rank, nearlightComm_t comm) {
+    alignas(16) std::uint16_t input[16], weight[8 * 32], out[8];
+    for (std::uint16_t& one : input) one = rank == 0 ? kOne : kTwo;
+    for (std::size_t i = 0; i < 8 * 32; ++i) weight[i] = i / 32 == 3 ? kThree : rank == 0 ? kOne : kMinusOne;
+    ASSERT_EQ(nearlightAllGatherGemv(input, weight, out, 1, 16, 8, nearlightBfloat16, comm, nullptr),
+              nearlightSuccess)
+        << nearlightGetLastError();
+    for (std::size_t i = 0; i < 8; ++i) ASSERT_EQ(out[i], i == 3 ? 0x4310 : rank == 0 ? 0x4240 : 0xc240) << i;
+  });
   alignas(16) std::uint16_t some[64 * 8] = {};
   const auto refused = [&](const char* word, const void* input, void* out, std::size_t tokens, std::size_t in,
                            std::size_t out_size, nearlightDataType_t type) {
@@ -205,6 +216,9 @@ TEST(FusedApi, MultipliesAndSums) {
   refused("in_size: 7", some + 128, some + 256, 1, 7, 8, nearlightFloat16);
   refused("out_size: 0", some + 128, some + 256, 1, 8, 0, nearlightFloat16);
   refused("type: int8", some + 128, some + 256, 1, 8, 8, nearlightInt8);
+  expect_error(
+      nearlightAllGatherGemv(some + 128, some, some + 256, 1, 65536, 8, nearlightFloat16, group[0], nullptr),
+      nearlightInvalidArgument, {"nearlightAllGatherGemv", "rank 0", "in_size: 65536", "32768"});
 }
 
 TEST(FusedApi, OfCpp) {
@@ -226,6 +240,8 @@ TEST(FusedApi, OfCpp) {
   comms[0].gemv_all_reduce(vector, matrix, product, 1, 8, 8, bf16);
   EXPECT_EQ(product[7], 0x4180);  // 16
   EXPECT_EQ(comms[0].counters().gemv_all_reduces, 1u);
+  comms[0].all_gather_gemv(vector, matrix, product, 1, 8, 8, bf16);
+  EXPECT_EQ(product[0], 0x4180);
   norm.hidden = 7;
   EXPECT_THROW(comms[0].all_reduce_rms_norm(norm), Error);
 }

@@ -112,10 +112,11 @@ TEST(Bench, ResultFileHasNoFaults) {
   EXPECT_THAT(file->command, StartsWith("nearlight bench all_reduce --backend host --ranks 2 -b 8"));
 }
 
-std::vector<cli::ResultRow> rows_of_run(const std::string& arguments) {
+std::vector<cli::ResultRow> rows_of_run(const std::string& arguments,
+                                        const std::string& collective = "all_reduce") {
   const std::string path = temporary_path("rows.json");
   const Ran ran =
-      run_program("bench all_reduce --backend host -n 20 " + arguments + " --json '" + path + "'");
+      run_program("bench " + collective + " --backend host -n 20 " + arguments + " --json '" + path + "'");
   EXPECT_EQ(ran.exit_code, cli::kExitOk) << ran.err;
   auto file = cli::read_results(path);
   unlink(path.c_str());
@@ -189,6 +190,17 @@ TEST(Bench, WhatAPartOfTheLibraryCosts) {
       EXPECT_EQ(rows[i].wrong, 0u);
       EXPECT_EQ(rows[i].forced, "");
     }
+  }
+}
+
+TEST(Bench, WhatTracingOtherCollectivesCosts) {
+  for (const char* const collective : {"all_gather", "broadcast", "all_to_all", "send_recv"}) {
+    const auto rows =
+        rows_of_run("--ranks 2 -b 1K -e 1K --rounds 4 --in-place 0 -d half --paired trace", collective);
+    ASSERT_EQ(rows.size(), 2u) << collective;
+    EXPECT_EQ(rows[1].impl, "nearlight_traced");
+    EXPECT_TRUE(rows[1].cost.has_value());
+    for (const auto& row : rows) EXPECT_EQ(row.wrong, 0u) << collective;
   }
 }
 

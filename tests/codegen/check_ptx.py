@@ -47,8 +47,9 @@ FUSED_REGISTERS = {
     ("fused sentinel", 4, 1): 72, ("fused sentinel", 4, 2): 96, ("fused sentinel", 4, 4): 128,
     ("fused sentinel", 8, 1): 96, ("fused sentinel", 8, 2): 112, ("fused sentinel", 8, 4): 128, ("fused sentinel", 8, 0): 128,
 }
-# A matrix product with its AllReduce, and that of one rank alone. 256 threads: two of up to 128 registers fit an SM.
-GEMV_REGISTERS = {("gemv alone", 1, 0): 128, ("gemv sentinel", 2, 0): 128, ("gemv sentinel", 8, 0): 255}
+# A matrix product with its AllReduce, or with an AllGather in front, and that of one rank alone. 256 threads: two of up to 128 registers fit an SM.
+GEMV_REGISTERS = {("gemv alone", 1, 0): 128, ("gemv sentinel", 2, 0): 128, ("gemv sentinel", 8, 0): 255,
+                  ("gather gemv sentinel", 2, 0): 128, ("gather gemv sentinel", 8, 0): 255}
 ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that does not
 SLOW_SPILL_BYTES = 64   # kernels that only measure or take their operator at run time; the others never spill
 STACK_BYTES = 128       # what the cold functions out of line are called with
@@ -80,6 +81,7 @@ REDUCED_NAME = re.compile(r"parts_reducedI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>
 FUSED_NAME = re.compile(r"fused_rowsI(?P<type>NS\w*_4Bf16E|NS\w*_3F16E)Li(?P<ranks>\d)ELi(?P<held>\d)ELb(?P<one_round>\d)E"
                         r"LNS1_7VariantE(?P<variant>\d)E")
 GEMV_NAME = re.compile(r"4gemvI(?P<type>NS\w*_4Bf16E|NS\w*_3F16E)Li(?P<ranks>\d)ELNS1_7VariantE(?P<variant>\d)E")
+GATHER_GEMV_NAME = re.compile(r"all_gather_gemvI(?P<type>NS\w*_4Bf16E|NS\w*_3F16E)Li(?P<ranks>\d)E")
 TYPES = {"": "bytes", "f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
 PROTOCOLS = ["ll", "simple", "sentinel", "ll128"]
@@ -93,7 +95,7 @@ class Kernel:
         self.ranks, self.protocol = int(given.get("ranks") or 8), PROTOCOLS[int(given.get("protocol") or 2)]
         if match.re in (LL128_NAME, SUMS_NAME):
             self.protocol = "ll128" if match.re is LL128_NAME else "sums"
-        self.gemv = match.re is GEMV_NAME
+        self.gemv, self.gathers = match.re in (GEMV_NAME, GATHER_GEMV_NAME), match.re is GATHER_GEMV_NAME
         if self.gemv and self.ranks == 1:
             self.protocol = "alone"
         self.held = int((given.get("held") or "").replace("n", "-") or (1 if self.protocol == "ll" else 0))
@@ -148,7 +150,7 @@ def read(ptx, report):
     """The kernels by mangled name, the functions out of line; ptxas's report filled in."""
     kernels = {}
     for name, body in blocks(ptx, r"\.entry"):
-        names = (NAME, SENTINEL_NAME, TWO_SHOT_NAME, LL128_NAME, SUMS_NAME, ANY_NAME, MOVED_NAME, REDUCED_NAME, FUSED_NAME, GEMV_NAME)
+        names = (NAME, SENTINEL_NAME, TWO_SHOT_NAME, LL128_NAME, SUMS_NAME, ANY_NAME, MOVED_NAME, REDUCED_NAME, FUSED_NAME, GEMV_NAME, GATHER_GEMV_NAME)
         match = next(filter(None, (one.search(name) for one in names)), None)
         if match:
             kernels[name] = Kernel(match, body)
@@ -308,7 +310,7 @@ def rule_resources(kernel):
     if kernel.registers is None:
         yield "ptxas says nothing of it"
         return
-    shape = (("parts " if kernel.by_parts else "fused " if kernel.fused else "gemv " if kernel.gemv else "") + kernel.protocol, kernel.ranks, kernel.held)
+    shape = (("parts " if kernel.by_parts else "fused " if kernel.fused else "gather gemv " if kernel.gathers else "gemv " if kernel.gemv else "") + kernel.protocol, kernel.ranks, kernel.held)
     limit = next(filter(None, (table.get(shape) for table in TABLES)), None)
     if limit is not None and not kernel.by_parts and (kernel.protocol == "ll" and kernel.has_loop or kernel.protocol == "ll128" and kernel.op == "any"):
         limit = ROUNDS_REGISTERS
@@ -486,7 +488,11 @@ def main():
     if args.fused:
         wanted = [(protocol.split()[1], ranks, held) for protocol, ranks, held in FUSED_REGISTERS]
     if args.gemv:
-        wanted = [(protocol.split()[1], ranks, held) for protocol, ranks, held in GEMV_REGISTERS]
+        wanted = [(protocol.split()[-1], ranks, held) for protocol, ranks, held in GEMV_REGISTERS]
+        missing_gathers = {2, 8} - {kernel.ranks for kernel in kernels.values() if kernel.gathers}
+        if missing_gathers:
+            print("no kernel that gathers, of up to", *missing_gathers)
+            sys.exit(1)
     missing = [(op, *shape) for op in args.ops.split(",") for shape in wanted if (op, *shape) not in shapes]
     if not args.sums and not args.parts and not args.fused and not args.gemv and any(kernel.type != "i32" for kernel in kernels.values()):
         op = args.ops.split(",")[0]

@@ -117,6 +117,22 @@ void expect_costs(const std::vector<int>& devices) {
   }
 }
 
+TEST(BenchGpu, WhatTracingMessagesCosts) {
+  CudaJob job = job_of({0, 0}, Mode::graph, {128, 16 << 10});
+  job.paired = bench::Paired::trace;
+  for (auto& one : job.cases) one.collective = Collective::send_recv;
+  const auto result = run(job);
+  ASSERT_TRUE(result.ok());
+  ASSERT_EQ(result->measured.size(), 4u);
+  for (std::size_t i = 1; i < 4; i += 2) {
+    ASSERT_TRUE(result->measured[i].cost.has_value());
+    const cli::Cost cost = *result->measured[i].cost;
+    std::printf("  send_recv, %zu B: %.2f %% (%.2f to %.2f)\n", result->measured[i].what.bytes(),
+                cost.percent, cost.low_percent, cost.high_percent);
+    EXPECT_GT(cost.percent, -30 / test_scale());
+    EXPECT_LT(cost.percent, 100 / test_scale());
+  }
+}
 TEST(BenchGpu, WhatTracingAndLimitsCost) { expect_costs({0, 0}); }
 TEST(BenchGpuTwoGpus, WhatTracingAndLimitsCost) { expect_costs({0, 1}); }
 

@@ -1,4 +1,4 @@
-// The GEMV with its AllReduce between ranks on GPUs.
+// The GEMV with its AllReduce, or with an AllGather in front, between ranks on GPUs.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -26,7 +26,7 @@ class Buffers {
  public:
   Buffers(const GemvProblem& problem, const Rank& rank) : problem_(problem), rank_(rank) {
     EXPECT_CUDA(cudaMalloc(&input_, problem.tokens * problem.in_of(rank.rank) * 2));
-    EXPECT_CUDA(cudaMalloc(&weight_, problem.out * problem.in_of(rank.rank) * 2));
+    EXPECT_CUDA(cudaMalloc(&weight_, problem.out * problem.columns_of(rank.rank) * 2));
     EXPECT_CUDA(cudaMalloc(&output_, bytes() + kGuard));
     copy_in(input_, problem.input_of(rank.rank));
     copy_in(weight_, problem.weight_of(rank.rank));
@@ -68,7 +68,8 @@ class Buffers {
   void *input_ = nullptr, *weight_ = nullptr, *output_ = nullptr;
 };
 
-// All problems, one after the other: rank 0's results are looked at, the others' must be the same bits.
+// All problems, one after the other: rank 0's results are looked at, the others' must be the same bits. What
+// gathers has a result of its own on each rank.
 void run_all(Group& group, const std::vector<GemvProblem>& problems, const CallOptions& options = {}) {
   Bytes first;
   group.run([&](Rank& rank) {
@@ -81,12 +82,13 @@ void run_all(Group& group, const std::vector<GemvProblem>& problems, const CallO
       EXPECT_OK(rank.comm->status());
       group.meet();
       const Bytes result = buffers->result();
-      if (rank.rank == 0) {
-        EXPECT_EQ(problem.check(result.data()), "");
-        first = result;
+      if (rank.rank == 0 || problem.gathers) {
+        EXPECT_EQ(problem.check(result.data(), rank.rank), "") << "rank " << rank.rank;
       }
+      if (rank.rank == 0) first = result;
       group.meet();
-      EXPECT_TRUE(result == first) << problem.in_words() << ": rank " << rank.rank << " has other bits";
+      EXPECT_TRUE(problem.gathers || result == first)
+          << problem.in_words() << ": rank " << rank.rank << " has other bits";
       group.meet();
     }
   });
@@ -154,6 +156,35 @@ TEST_P(GemvGpu, SizesOfModels) {
   run_all(group, problems);
 }
 
+// The matrix's columns are all ranks' together; packets of a region for a part of them, and for all.
+TEST_P(GemvGpu, GatheredTokens) {
+  for (const std::uint32_t packets : {0u, 32u}) {
+    runtime::Options options = test_options();
+    options.packets = packets;
+    Group group(GetParam(), options, kBufferBytes);
+    ASSERT_TRUE(group.ok());
+    const auto nranks = static_cast<std::size_t>(group.nranks());
+    std::vector<GemvProblem> problems;
+    std::uint64_t number = 0;
+    for (const std::size_t tokens : {1u, 2u, 7u, 8u, 9u, 16u}) {
+      for (const std::size_t in : {8u, 40u, 264u, 512u})
+        problems.push_back(problem_of(tokens, in, number % 2 == 0 ? 1048 : 72, number)), ++number;
+    }
+    if (test_scale() < 1) problems.resize(5);
+    problems.push_back(problem_of(1, 4096 / nranks / 8 * 8, 8192, 0));
+    for (GemvProblem& problem : problems) problem.gathers = true;
+    run_all(group, problems);
+    if (packets != 0) continue;
+    // Too much for a CTA: refused by all.
+    GemvProblem large = problem_of(16, 8192 / nranks / 8 * 8, 64, 0);
+    large.gathers = true;
+    large.nranks = group.nranks();
+    const auto route = group[0].comm->explain_gemv(large.call(0));
+    EXPECT_EQ(route.status().code(), Code::unsupported);
+    EXPECT_NE(route.status().text().find("tokens"), std::string::npos) << route.status().text();
+  }
+}
+
 // Tiles that the packets of a region do not take at once go in rounds.
 TEST_P(GemvGpu, FewPackets) {
   for (const std::uint32_t packets : {32u, 96u}) {
@@ -209,6 +240,7 @@ TEST_P(GemvGpu, Graphs) {
                                           {8, 14336, 64}}) {
       GemvProblem& problem = problems.emplace_back(problem_of(tokens, in, out, problems.size()));
       problem.nranks = rank.nranks;
+      problem.gathers = in == 264;
       buffers.push_back(std::make_unique<Buffers>(problem, rank));
     }
     group.meet();
@@ -231,12 +263,13 @@ TEST_P(GemvGpu, Graphs) {
     group.meet();
     for (std::size_t i = 0; i < problems.size(); ++i) {
       const Bytes result = buffers[i]->result();
-      if (rank.rank == 0) {
-        EXPECT_EQ(problems[i].check(result.data()), "");
-        first[i] = result;
+      if (rank.rank == 0 || problems[i].gathers) {
+        EXPECT_EQ(problems[i].check(result.data(), rank.rank), "");
       }
+      if (rank.rank == 0) first[i] = result;
       group.meet();
-      EXPECT_TRUE(result == first[i]) << problems[i].in_words() << ": rank " << rank.rank;
+      EXPECT_TRUE(problems[i].gathers || result == first[i])
+          << problems[i].in_words() << ": rank " << rank.rank;
       group.meet();
     }
     graph.destroy();
@@ -315,15 +348,16 @@ TEST_P(GemvGpu, TheSameBitsEveryTime) {
 
 // Of a rank that does not come: every CTA gives up, and the record names it.
 TEST_P(GemvGpu, ARankThatDoesNotCome) {
-  for (const std::size_t out : {1024u, 8192u}) {
+  for (const std::size_t out : {1024u, 8192u, 2048u}) {
     runtime::Options options = test_options();
     options.timeout = std::chrono::milliseconds(200);
-    options.packets = out == 1024 ? 0 : 64;  // in one round, and in several
+    options.packets = out == 8192 ? 64 : 0;  // in one round, and in several
     Group group(GetParam(), options, kBufferBytes);
     ASSERT_TRUE(group.ok());
     group.run([&](Rank& rank) {
       GemvProblem problem = problem_of(1, 512, out, 0);
       problem.nranks = rank.nranks;
+      problem.gathers = out == 2048;
       const auto buffers = std::make_unique<Buffers>(problem, rank);
       const int absent = rank.nranks - 1;
       group.meet();
@@ -332,7 +366,8 @@ TEST_P(GemvGpu, ARankThatDoesNotCome) {
         EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
         const Status status = rank.comm->status();
         EXPECT_EQ(status.code(), Code::timeout) << status.to_string();
-        EXPECT_NE(status.text().find("gemv_all_reduce"), std::string::npos) << status.to_string();
+        EXPECT_NE(status.text().find(name_of(problem.call(0).collective)), std::string::npos)
+            << status.to_string();
         const auto fault = rank.comm->fault();
         ASSERT_TRUE(fault.has_value());
         EXPECT_EQ(fault->peer, absent);

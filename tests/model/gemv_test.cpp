@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "algorithm/gather_tokens.hpp"
 #include "algorithm/gemv.hpp"
 #include "tests/model/exchange.hpp"
 #include "tests/model/mutants.hpp"
@@ -151,6 +152,81 @@ TEST(Gemv, TwoTilesOfARound) { expect_holds_at_random<Gemv<TwoTiles>>(5'000, 50'
 TEST(Gemv, Rounds) { expect_holds_at_random<Gemv<Rounds>>(5'000, 50'000); }
 TEST(Gemv, ThreeRanks) { expect_holds_at_random<Gemv<ThreeRanks>>(5'000, 50'000); }
 
+// The tokens' parts of all ranks, put together by the lanes of a group.
+template <class C>
+struct Gathered : Scenario {
+  static constexpr int kThreads = C::kRanks * C::kLanes;
+  static constexpr unsigned kStepLimit = C::kStepLimit;
+  static constexpr int kRanks = C::kRanks, kLanes = C::kLanes;
+  static constexpr std::uint32_t kPart = C::kTiles, kTokens = 2, kVecs = kPart * kRanks;
+  using Space = typename C::Space;
+  using Memory = exec::ModelMemory<Space, kRanks, 1, 1, C::kPackets, 0>;
+  using View = typename C::template View<Memory>;
+  using Coop = typename C::Coop;
+
+  Memory memory;
+  protocol::RegionState<Space> state[kRanks];
+  exec::ModelBarrier group[kRanks], between_calls[kRanks];
+  std::int32_t input[kRanks][C::kCalls][kTokens * kPart * kPerPacket];
+  std::int32_t tokens[kRanks][C::kCalls][kTokens * kVecs * kPerPacket];
+
+  void before() override {
+    exec::model_counters.restart();
+    for (int rank = 0; rank < kRanks; ++rank) {
+      Space::template store<exec::Order::relaxed, exec::Scope::device>(state[rank].epoch, C::kInitialEpoch);
+      for (int call = 0; call < C::kCalls; ++call) {
+        for (std::uint32_t i = 0; i < kTokens * kPart * kPerPacket; ++i)
+          input[rank][call][i] = given(rank, call, i);
+        for (std::int32_t& value : tokens[rank][call]) value = -1;
+      }
+    }
+  }
+
+  void thread(unsigned index) override {
+    const int rank = static_cast<int>(index) / kLanes, lane = static_cast<int>(index) % kLanes;
+    for (int call = 0; call < C::kCalls; ++call) {
+      run(rank, lane, call);
+      C::fence_between_sessions();
+      between_calls[rank].arrive_and_wait(lane, kLanes);
+      C::fence_between_sessions();
+      if (lane == 0) check(rank, call);
+    }
+  }
+
+ private:
+  void run(int rank, int lane, int call) {
+    protocol::Control<Space> control;
+    control.timeout_ns = std::numeric_limits<std::uint64_t>::max();
+    Coop coop{};
+    static_cast<exec::ModelCoop&>(coop) = {lane, kLanes, &group[rank]};
+    protocol::Session session(View(memory, rank), coop, state[rank], control, 0, 0);
+    algorithm::Gemv gemv{};
+    gemv.input = input[rank][call];
+    gemv.tokens = kTokens;
+    gemv.in_vecs = kVecs;
+    algorithm::gather_tokens<NothingToRewrite, kRanks>(
+        session, gemv,
+        [&](std::uint32_t token, std::uint32_t vec, const Vec& value) {
+          std::memcpy(tokens[rank][call] + (token * kVecs + vec) * kPerPacket, &value, sizeof value);
+        },
+        algorithm::NoDelay{});
+    session.close();
+  }
+
+  void check(int rank, int call) {
+    for (std::uint32_t i = 0; i < kTokens * kVecs * kPerPacket; ++i) {
+      const std::uint32_t token = i / (kVecs * kPerPacket), at = i % (kVecs * kPerPacket);
+      const int source = static_cast<int>(at / (kPart * kPerPacket));
+      RL_ASSERT(tokens[rank][call][i] ==
+                given(source, call, token * kPart * kPerPacket + at % (kPart * kPerPacket)));
+    }
+  }
+};
+
+TEST(GatherTokens, OneRound) { expect_holds_at_random<Gathered<Base>>(10'000, 100'000); }
+TEST(GatherTokens, Rounds) { expect_holds_at_random<Gathered<Rounds>>(5'000, 50'000); }
+TEST(GatherTokens, ThreeRanks) { expect_holds_at_random<Gathered<ThreeRanks>>(5'000, 50'000); }
+
 template <class B, class S>
 struct In : B {
   using Space = S;
@@ -203,6 +279,16 @@ TEST(GemvMutant, TilesOfARoundInOnePlaceAreFound) {
 }
 TEST(GemvMutant, AnOwnPartThatIsNotWaitedForIsFound) {
   expect_found<Gemv<In<Base, OwnPartAsItIs>>>(rl::test_result_user_assert_failed, 10'000);
+}
+
+TEST(GatherTokensMutant, NoResetIsFound) {
+  expect_found<Gathered<In<Base, NeverReset>>>(rl::test_result_user_assert_failed, 10'000);
+}
+TEST(GatherTokensMutant, OneBankIsFound) {
+  expect_found<Gathered<InOneBank>>(rl::test_result_data_race, 10'000);
+}
+TEST(GatherTokensMutant, NoFenceBetweenRoundsIsFound) {
+  expect_found<Gathered<In<Rounds, NoFence<0xffffffffu>>>>(rl::test_result_data_race, 10'000);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""all_reduce_rms_norm, all_reduce_bias and gemv_all_reduce of nearlight.torch, on CPU ranks."""
+"""all_reduce_rms_norm, all_reduce_bias, gemv_all_reduce and all_gather_gemv of nearlight.torch, on CPU ranks."""
 
 import unittest
 
@@ -70,6 +70,10 @@ def products(rank, nranks):
                      for i in range(nranks)]
             wanted = sum(x.double() @ w.double().T for x, w in given).to(dtype)
             same(nl.gemv_all_reduce(*given[rank]), wanted, f"{dtype}, {tokens} tokens")
+            parts = [small(200 + i, tokens, 64, dtype=dtype) for i in range(nranks)]
+            weight = small(300 + rank, out_size, 64 * nranks, dtype=dtype)
+            wanted = (torch.cat(parts, -1).double() @ weight.double().T).to(dtype)
+            same(nl.all_gather_gemv(parts[rank], weight), wanted, f"{dtype}, {tokens} gathered tokens")
     x, weight = small(1, 2, 3, 64), small(2, 24, 64)
     wanted = nl.gemv_all_reduce(x.reshape(6, 64), weight).reshape(2, 3, 24)
     same(nl.gemv_all_reduce(x, weight), wanted, "more dimensions")
@@ -89,14 +93,20 @@ def refused_products(rank, nranks):
     expect(wrong, "in_size: 60", lambda: nl.gemv_all_reduce(small(1, 1, 60), small(2, 24, 60)))
     expect(wrong, "out_size: 20", lambda: nl.gemv_all_reduce(x, small(2, 20, 64)))
     expect(wrong, "float", lambda: nl.gemv_all_reduce(x.float(), weight.float()))
+    expect(wrong, "weight is", lambda: nl.all_gather_gemv(x, weight[:, :56].contiguous()))
+    expect(wrong, "tokens: 17", lambda: nl.all_gather_gemv(small(1, 17, 64), weight))
 
 
 def compiled_products(rank, nranks):
     x, weight = small(rank, 2, 64), small(10 + rank, 24, 64)
     layer = torch.compile(lambda x, weight: nl.gemv_all_reduce(x * 2, weight) + 1, fullgraph=True, backend="aot_eager")
     same(layer(x, weight), nl.gemv_all_reduce(x * 2, weight) + 1, "compiled")
-    torch.library.opcheck(torch.ops.nearlight.gemv_all_reduce.default, (x, weight),
-                          test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"))
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(torch.ops.nearlight.gemv_all_reduce.default, (x, weight), test_utils=tests)
+    whole = small(20 + rank, 24, 64 * nranks)
+    layer = torch.compile(lambda x, weight: nl.all_gather_gemv(x * 2, weight) + 1, fullgraph=True, backend="aot_eager")
+    same(layer(x, whole), nl.all_gather_gemv(x * 2, whole) + 1, "compiled, gathered")
+    torch.library.opcheck(torch.ops.nearlight.all_gather_gemv.default, (x, whole), test_utils=tests)
 
 
 def refused(rank, nranks):

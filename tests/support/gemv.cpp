@@ -25,9 +25,9 @@ std::uint64_t key(std::uint64_t seed, int rank, std::uint64_t which) {
 
 std::string GemvProblem::in_words() const {
   char text[200];
-  std::snprintf(text, sizeof text, "gemv of %zu tokens, %zu to %zu %s, %d ranks%s%s%s", tokens, in, out,
-                name_of(type), nranks, real ? ", real" : "", uneven ? ", uneven" : "",
-                special ? ", special" : "");
+  std::snprintf(text, sizeof text, "%s of %zu tokens, %zu to %zu %s, %d ranks%s%s%s",
+                name_of(call(0).collective), tokens, in, out, name_of(type), nranks, real ? ", real" : "",
+                uneven ? ", uneven" : "", special ? ", special" : "");
   return text;
 }
 
@@ -50,7 +50,7 @@ std::uint16_t GemvProblem::input_at(int rank, std::size_t token, std::size_t k) 
 }
 
 std::uint16_t GemvProblem::weight_at(int rank, std::size_t row, std::size_t k) const {
-  const std::uint64_t random = mixed(key(seed, rank, 1) + row * in_of(rank) + k);
+  const std::uint64_t random = mixed(key(seed, rank, 1) + row * columns_of(rank) + k);
   if (special && row % 5 == 2 && k == row % in) {
     const std::uint16_t infinity = type == DataType::bf16 ? 0x7f80 : 0x7c00;
     return row % 2 == 0 ? 0xffff : infinity;
@@ -69,15 +69,16 @@ std::vector<std::uint16_t> GemvProblem::input_of(int rank) const {
 
 std::vector<std::uint16_t> GemvProblem::weight_of(int rank) const {
   std::vector<std::uint16_t> values;
-  values.reserve(out * in_of(rank));
+  values.reserve(out * columns_of(rank));
   for (std::size_t row = 0; row < out; ++row) {
-    for (std::size_t k = 0; k < in_of(rank); ++k) values.push_back(weight_at(rank, row, k));
+    for (std::size_t k = 0; k < columns_of(rank); ++k) values.push_back(weight_at(rank, row, k));
   }
   return values;
 }
 
 runtime::GemvCall GemvProblem::call(int rank) const {
   runtime::GemvCall call;
+  call.collective = gathers ? Collective::all_gather_gemv : Collective::gemv_all_reduce;
   call.tokens = tokens;
   call.in = in_of(rank);
   call.out = out;
@@ -85,7 +86,19 @@ runtime::GemvCall GemvProblem::call(int rank) const {
   return call;
 }
 
-std::string GemvProblem::check(const void* output) const {
+void GemvProblem::add(int of, int rank, std::size_t token, std::size_t row, double& exact,
+                      double& size) const {
+  const int owner = gathers ? rank : of;
+  const std::size_t first = gathers ? in * static_cast<std::size_t>(of) : 0;
+  for (std::size_t k = 0; k < in_of(of); ++k) {
+    const double product =
+        value_of(type, input_at(of, token, k)) * value_of(type, weight_at(owner, row, first + k));
+    exact += product;
+    size += std::fabs(product);
+  }
+}
+
+std::string GemvProblem::check(const void* output, int rank) const {
   // An odd step, so that all places in a tile are seen.
   const std::size_t step = out > 128 ? out / 128 * 2 + 1 : 1;
   for (std::size_t next = 0; next < out + step - 1; next += step) {
@@ -93,14 +106,9 @@ std::string GemvProblem::check(const void* output) const {
     for (std::size_t token = 0; token < tokens; ++token) {
       double exact = 0, size = 0;
       std::size_t longest = 0;
-      for (int rank = 0; rank < nranks; ++rank) {
-        longest = std::max(longest, in_of(rank));
-        for (std::size_t k = 0; k < in_of(rank); ++k) {
-          const double product =
-              value_of(type, input_at(rank, token, k)) * value_of(type, weight_at(rank, row, k));
-          exact += product;
-          size += std::fabs(product);
-        }
+      for (int of = 0; of < nranks; ++of) {
+        longest = std::max(longest, columns_of(of));
+        add(of, rank, token, row, exact, size);
       }
       const std::uint64_t got = load_bits(type, output, token * out + row);
       const std::uint64_t rounded = std::isnan(exact) ? nan_of(type) : round_to(type, exact);

@@ -26,7 +26,7 @@ from ..types import Collective
 from . import _collectives, _fused, _groups, _make, _ops, _replace
 from ._groups import Explanation, Limits
 
-__all__ = ["Explanation", "Statistics", "all_gather", "all_reduce", "all_reduce_", "all_reduce_bias", "all_reduce_rms_norm", "all_to_all", "broadcast_", "ddp_hook", "disable",
+__all__ = ["Explanation", "Statistics", "all_gather", "all_gather_gemv", "all_reduce", "all_reduce_", "all_reduce_bias", "all_reduce_rms_norm", "all_to_all", "broadcast_", "ddp_hook", "disable",
            "enable", "enabled", "explain", "gemv_all_reduce", "reduce_", "reduce_scatter", "set_path", "statistics"]
 
 atexit.register(_groups.close_all)
@@ -119,6 +119,15 @@ def gemv_all_reduce(tensor: torch.Tensor, weight: torch.Tensor, group: Any = Non
     rounded once. Not differentiable; nothing of it goes to the process group. Raises InvalidArgument, which names what it is, and the
     failure of the communicator."""
     return torch.ops.nearlight.gemv_all_reduce(tensor, weight, _groups.name_of(group))
+
+
+def all_gather_gemv(tensor: torch.Tensor, weight: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """A new tensor: all ranks' `tensor`, side by side along the last dimension, @ weight.T, in one kernel: a linear layer whose
+    rows are spread over the ranks, of vectors that are, too.
+
+    tensor: (..., in_size); weight: (out_size, in_size of all ranks). Both sizes are the same on all ranks. On a GPU the gathered
+    rows must fit the shared memory of a CTA (16 of 6144 elements on an H200). Otherwise as gemv_all_reduce."""
+    return torch.ops.nearlight.all_gather_gemv(tensor, weight, _groups.name_of(group))
 
 
 def all_gather(tensor: torch.Tensor, group: Any = None) -> torch.Tensor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused operators: all_reduce_rms_norm, all_reduce_bias and gemv_all_reduce. No call of theirs goes to the process group, and they have
+"""The fused operators: all_reduce_rms_norm, all_reduce_bias, gemv_all_reduce and all_gather_gemv. No call of theirs goes to the process group, and they have
 no derivative."""
 
 from __future__ import annotations
@@ -75,20 +75,29 @@ def all_reduce_bias(tensor: torch.Tensor, bias: torch.Tensor, group: str = _grou
     return out
 
 
-def gemv_all_reduce(tensor: torch.Tensor, weight: torch.Tensor, group: str = _groups.WORLD) -> torch.Tensor:
+def _product(call: str, tensor: torch.Tensor, weight: torch.Tensor, group: str, gathers: bool) -> torch.Tensor:
     found = _group(tensor, group)
     tokens, in_size = _rows(tensor)
+    columns = in_size * found.comm.nranks if gathers else in_size
     if weight.dim() != 2:
-        raise InvalidArgument(f"weight has {weight.dim()} dimensions; it must be (out_size, {in_size})")
+        raise InvalidArgument(f"weight has {weight.dim()} dimensions; it must be (out_size, {columns})")
     source = _dense("tensor", tensor, tensor, tensor.shape)
     # A copy of a matrix in each call would cost more than the call.
     if not weight.is_contiguous() or weight.data_ptr() % 16:
         raise InvalidArgument("weight is not contiguous, or not at a multiple of 16 bytes")
-    weight = _dense("weight", weight, tensor, (weight.shape[0], in_size))
+    weight = _dense("weight", weight, tensor, (weight.shape[0], columns))
     out = tensor.new_empty((*tensor.shape[:-1], weight.shape[0]))
-    check(_library.lib().nearlightGemvAllReduce(source.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, in_size, weight.shape[0],
-                                                _DTYPE_NUMBERS[tensor.dtype], found.comm.handle, found._stream()))
+    check(getattr(_library.lib(), call)(source.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, in_size, weight.shape[0],
+                                        _DTYPE_NUMBERS[tensor.dtype], found.comm.handle, found._stream()))
     return out
+
+
+def gemv_all_reduce(tensor: torch.Tensor, weight: torch.Tensor, group: str = _groups.WORLD) -> torch.Tensor:
+    return _product("nearlightGemvAllReduce", tensor, weight, group, gathers=False)
+
+
+def all_gather_gemv(tensor: torch.Tensor, weight: torch.Tensor, group: str = _groups.WORLD) -> torch.Tensor:
+    return _product("nearlightAllGatherGemv", tensor, weight, group, gathers=True)
 
 
 def _fake_rms_norm(tensor: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None = None,
@@ -110,3 +119,4 @@ _ops.define("all_reduce_rms_norm", "Tensor tensor, Tensor weight, Tensor? residu
             "ScalarType? out_dtype=None", "(Tensor, Tensor)", all_reduce_rms_norm, _fake_rms_norm, in_place=False)
 _ops.define("all_reduce_bias", "Tensor tensor, Tensor bias", "Tensor", all_reduce_bias, _fake_bias, in_place=False)
 _ops.define("gemv_all_reduce", "Tensor tensor, Tensor weight", "Tensor", gemv_all_reduce, _fake_gemv, in_place=False)
+_ops.define("all_gather_gemv", "Tensor tensor, Tensor weight", "Tensor", all_gather_gemv, _fake_gemv, in_place=False)

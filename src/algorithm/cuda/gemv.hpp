@@ -1,4 +1,4 @@
-// Launching the kernels of the GEMV with its AllReduce. Compiles without nvcc.
+// Launching the kernels of the GEMV with its AllReduce, or with an AllGather in front. Compiles without nvcc.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,12 +21,10 @@ struct GemvArgs {
 struct GemvShape {
   DataType type;             // bf16 or f16
   std::uint32_t grid;        // CTAs, at most the number of regions and of tiles
-  bool large_shared = true;  // whether a CTA may have kGemvLargeShared, else kGemvShared
-  bool traced = false;       // writes times, where it is bf16
+  bool large_shared = true;  // see gemv_shared()
+  bool traced = false;       // writes times, where it is bf16 and nothing is gathered
+  bool gathers = false;  // the tokens' parts, which must fit the shared memory; else products are summed up
 };
-
-// Bytes of dynamic shared memory: of compute capability 9.0 and later, and of 8.0 and later.
-inline constexpr std::uint32_t kGemvLargeShared = 200 * 1024, kGemvShared = 88 * 1024;
 
 // Enqueues one kernel with programmatic dependent launch; nothing is allocated, nothing else is called. It
 // may begin to fetch the weight into L2 while the kernel before still runs. One rank: without an exchange.

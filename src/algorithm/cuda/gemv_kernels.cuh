@@ -1,8 +1,10 @@
-// The kernels of the GEMV with its AllReduce; each .cu file beside it instantiates one type.
+// The kernels of the GEMV with its AllReduce, or with an AllGather in front; each .cu file beside it
+// instantiates one type.
 #pragma once
 
 #include "algorithm/cuda/all_reduce_kernels.cuh"
 #include "algorithm/cuda/gemv.hpp"
+#include "algorithm/gather_tokens.hpp"
 #include "algorithm/gemv.hpp"
 #include "exec/cuda_tile_product.cuh"
 
@@ -28,7 +30,10 @@ __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
   exec::allow_dependent_launch();
   exec::CtaCoop coop;
   if constexpr (kMax == 1) {
-    gemv_alone(coop, share, product, output);
+    product.start(share.tile_if(product.team(), share.turns()));
+    product.take_tokens();
+    coop.sync();
+    gemv_tiles(share, product, output);
   } else {
     State* const state = reinterpret_cast<State*>(all.states) + cta;
     const auto region = region_of<kMax>(all, cta);
@@ -39,14 +44,47 @@ __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
   }
 }
 
+// The first lot of the matrix is on its way while the tokens are gathered; there is so much of it that
+// nothing has to be worked out meanwhile.
+template <class T, int kMax>
+__global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
+    all_gather_gemv(const __grid_constant__ GemvArgs args) {
+  const AllReduceArgs& all = args.all;
+  const Gemv& what = args.gemv;
+  const std::uint32_t cta = exec::cta_index();
+  const TileShare share{cta, exec::cta_count(), what.tiles};
+  exec::CudaTileProduct<T> product({what.weight, nullptr, what.tokens, what.in_vecs, what.tiles}, args.splits,
+                                   true);
+  const std::uint32_t first_tile = share.tile_if(product.team(), share.turns());
+  product.fetch(first_tile);
+  exec::wait_for_previous_kernel();
+  exec::allow_dependent_launch();
+  exec::CtaCoop coop;
+  State* const state = reinterpret_cast<State*>(all.states) + cta;
+  protocol::Session session(region_of<kMax>(all, cta), coop, *state, control_of(all), all.first_region + cta,
+                            all.collective);
+  product.start(first_tile);
+  gather_tokens<SentinelCell<T>, kMax>(
+      session, what,
+      [&](std::uint32_t token, std::uint32_t vec, const exec::Vec& value) {
+        product.token_place(token, vec) = value;
+      },
+      NoDelay{});
+  session.close();
+  coop.sync();
+  gemv_tiles(share, product, GemvOutput<CudaSpace, T>(what));
+}
+
 struct GemvPick {
   int nranks;
+  bool gathers;
   bool traced;
 };
 
 template <class T>
 GemvKernel pick_gemv(const GemvPick& pick) {
   if (pick.nranks == 1) return gemv<T, 1, Variant::once>;
+  if (pick.gathers) return pick.nranks == 2 ? all_gather_gemv<T, 2> : all_gather_gemv<T, 8>;
   if (pick.traced) {
     if constexpr (std::is_same_v<T, Bf16>) return gemv<T, 8, Variant::traced>;
   }

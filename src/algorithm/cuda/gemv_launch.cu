@@ -12,17 +12,17 @@ GemvKernel pick(DataType type, const GemvPick& pick) {
                                  : nullptr;
 }
 
-constexpr std::uint32_t shared_of(bool large) { return large ? kGemvLargeShared : kGemvShared; }
-
 Status load_gemv(bool traced, bool large_shared) {
   for (const DataType type : {DataType::bf16, DataType::f16}) {
     for (const int nranks : {1, 2, 8}) {
-      const GemvKernel kernel = pick(type, {nranks, traced});
-      NL_TRY(load_kernel(kernel));
-      const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                     static_cast<int>(shared_of(large_shared)));
-      if (error != cudaSuccess) return cuda_failure("cudaFuncSetAttribute", error);
+      for (const bool gathers : {false, true}) {
+        const GemvKernel kernel = pick(type, {nranks, gathers, traced});
+        NL_TRY(load_kernel(kernel));
+        const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                       static_cast<int>(gemv_shared(large_shared)));
+        if (error != cudaSuccess) return cuda_failure("cudaFuncSetAttribute", error);
+      }
     }
   }
   return {};
@@ -38,13 +38,17 @@ std::uint32_t splits_for(std::uint32_t in_vecs) {
 }  // namespace
 
 Status launch_gemv(const GemvArgs& args, const GemvShape& shape, cudaStream_t stream) {
-  const GemvKernel kernel = pick(shape.type, {args.all.nranks, shape.traced});
+  const GemvKernel kernel = pick(shape.type, {args.all.nranks, shape.gathers, shape.traced});
   if (kernel == nullptr)
     return failure(Code::invalid_argument, "no kernel for a product of %s", name_of(shape.type));
   GemvArgs own = args;
   own.splits = splits_for(args.gemv.in_vecs);
   const std::uint64_t bytes = std::uint64_t{args.gemv.tokens} * exec::tile_token_stride(args.gemv.in_vecs);
-  own.shared_bytes = bytes <= shared_of(shape.large_shared) ? static_cast<std::uint32_t>(bytes) : 0;
+  own.shared_bytes = bytes <= gemv_shared(shape.large_shared) ? static_cast<std::uint32_t>(bytes) : 0;
+  if (shape.gathers && args.all.nranks > 1 && own.shared_bytes == 0) {
+    return failure(Code::invalid_argument, "%u tokens of %u vectors do not fit the shared memory",
+                   args.gemv.tokens, args.gemv.in_vecs);
+  }
   return enqueue(kernel, own, shape.grid, exec::kTileThreads, stream, 1, own.shared_bytes);
 }
 

@@ -24,8 +24,9 @@ NL_FN auto hooks_of(const MessagesHead& head, std::uint32_t lane, const PipeQueu
                     const exec::SpanCoop& coop) {
   if constexpr (kTraced) {
     const std::size_t ring = trace::turn_ring_of(lane, head.all.nranks, queue.peer, queue.sends != 0);
-    return TracedTurns<CudaSpace>(head.turns + ring * trace::kTurnLinesOnGpu, trace::kTurnLinesOnGpu,
-                                  coop.thread_rank() == 0);
+    const bool writes = coop.thread_rank() == 0;
+    return TracedTurns<CudaSpace>(head.turns + ring * trace::kTurnLinesOnGpu, trace::kTurnLinesOnGpu, writes,
+                                  writes ? CudaSpace::now_ns() : 0);
   } else {
     return NoDelay{};
   }

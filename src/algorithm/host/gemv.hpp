@@ -1,4 +1,4 @@
-// The GEMV of one CPU rank and its AllReduce, run by the calling thread.
+// The GEMV of one CPU rank with its AllReduce, or with an AllGather in front, run by the calling thread.
 #pragma once
 
 #include "algorithm/gemv.hpp"
@@ -14,5 +14,7 @@ struct GemvCall {
 
 // A failure is in the control's record.
 void gemv(const GemvCall& call);
+// The tokens' parts gathered, and this rank's product of them.
+void all_gather_gemv(const GemvCall& call);
 
 }  // namespace nearlight::algorithm::host

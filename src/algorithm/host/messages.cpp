@@ -42,9 +42,11 @@ void exchange_messages(const MessagesCall& call) {
       return exchange<Cells>(call, *call.state, call.ends, call.control,
                              [](const PipeQueue&) { return NoDelay{}; });
     }
+    const std::uint64_t start_ns = HostSpace::now_ns();
     return exchange<Cells>(call, *call.state, call.ends, call.control, [&](const PipeQueue& queue) {
       const std::size_t ring = trace::turn_ring_of(0, call.layout.nranks, queue.peer, queue.sends != 0);
-      return TracedTurns<HostSpace>(call.turns + ring * trace::kTurnLinesOnCpu, trace::kTurnLinesOnCpu, true);
+      return TracedTurns<HostSpace>(call.turns + ring * trace::kTurnLinesOnCpu, trace::kTurnLinesOnCpu, true,
+                                    start_ns);
     });
   }
   const HookedSpace::Planted planted(call.packet_fault);
