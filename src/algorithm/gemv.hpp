@@ -113,6 +113,22 @@ NL_FN void gemv_tiles(const TileShare& share, Product& product, const Output& ou
   }
 }
 
+// The matrix goes through the GPU's L2, and pushes out of it what has not been used since the last call: the
+// packets that will be waited for are fetched again while there is time. Of both banks, so that nothing waits
+// for the epoch. Where the space has no such thing, nothing.
+template <class V>
+NL_FN void keep_packets_near(const V& view, std::uint32_t packets, std::uint32_t lane, std::uint32_t width) {
+  if constexpr (requires { V::Space::kPacketsANearLine; }) {
+    constexpr std::uint32_t kStep = V::Space::kPacketsANearLine;
+    for (int source = 0; source < view.nranks(); ++source) {
+      for (std::uint32_t index = lane * kStep; index < packets; index += width * kStep) {
+        V::Space::keep_near(view.packet(view.rank(), 0, source, index));
+        V::Space::keep_near(view.packet(view.rank(), 1, source, index));
+      }
+    }
+  }
+}
+
 // The region has the packets of one tile at least.
 template <int kMax, class SessionT, class Product, class Output, class Hooks>
 NL_FN void gemv_all_reduce(SessionT& session, const TileShare& share, std::uint32_t tokens, Product& product,
@@ -134,7 +150,10 @@ NL_FN void gemv_all_reduce(SessionT& session, const TileShare& share, std::uint3
     const std::uint32_t epoch = session.begin_epoch();
     // Nothing of a round is under way while another one is waited for: it would have to stay in registers.
     product.start(share.tile_if(turn, end));
-    if (first == 0) product.take_tokens();
+    if (first == 0) {
+      keep_packets_near(view, (end - first) * a_tile, lane, width);
+      product.take_tokens();
+    }
     session.sync_while_in_flight();
     hooks.at(DelayPoint::before_publish);
     for (; turn < end; turn += product.teams()) {

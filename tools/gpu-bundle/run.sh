@@ -191,7 +191,7 @@ under_tool() { # under_tool TOOL PROGRAM: sets the array `command`
     memcheck) options=(--report-api-errors no) ;;
     initcheck) filter+=':*nccl_window*:Nccl*' ;;
     # Of the kernels with shared memory; the others have nothing that it looks at.
-    racecheck) [ -n "${GTEST_FILTER:-}" ] || filter='*FusedGpu*' ;;
+    racecheck) [ -n "${GTEST_FILTER:-}" ] || filter='*FusedGpu*:*GemvGpu*' ;;
   esac
   command=(env "GTEST_FILTER=$filter" "$sanitizer" --tool "$tool" "${options[@]}" --error-exitcode 99
     --target-processes all "$2")

@@ -110,6 +110,16 @@ struct CudaSpace {
     return value;
   }
 
+  // Has the line of 128 bytes that the packet lies in fetched into L2 and kept there for a while; reads
+  // nothing. What arrives for a line that L2 does not have is seen only once the rest of it has come from
+  // memory.
+  static constexpr std::uint32_t kPacketsANearLine = 8;
+  static NL_FN void keep_near([[maybe_unused]] const Packet& packet) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(&packet));
+#endif
+  }
+
   // A line is whole where a full warp stores, adds or loads it in one instruction (docs/dev/lab.md), and no
   // sync in front of the instruction makes sure of that: a warp that came together in a sync may go on in
   // pieces. So the instruction itself asks whether the warp is full, and where it is not, the word is stored
