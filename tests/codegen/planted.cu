@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(512) all_reduce_one_shot(const __grid_constant
   if constexpr (ll) {
     if constexpr (!good && kMax == 2 && kHeld == 4) {
       narrow_line(args.memory);  // 8 bytes at a time
-    } else if constexpr (!good && kMax == 8 && kHeld == 2) {
+    } else if constexpr (good && kMax == 8) {
       line(args.memory);  // not kept in L2
     } else {
       kept_line(args.memory);
@@ -148,6 +148,17 @@ __device__ __forceinline__ void packet(std::uint64_t* at) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(at + 2), "l"(a), "l"(b) : "memory");
 }
 
+__device__ __forceinline__ void kept_packet(std::uint64_t* at) {
+  std::uint64_t a, b;
+  asm volatile("ld.relaxed.sys.global.L2::cache_hint.v2.u64 {%0, %1}, [%2], %3;"
+               : "=l"(a), "=l"(b)
+               : "l"(at), "l"(kKeep)
+               : "memory");
+  asm volatile("st.relaxed.sys.global.L2::cache_hint.v2.u64 [%0], {%1, %2}, %3;" ::"l"(at + 2), "l"(a),
+               "l"(b), "l"(kKeep)
+               : "memory");
+}
+
 template <class T, ReduceOp op, int kMax, int kHeld>
 __global__ void __launch_bounds__(512) all_reduce_sentinel(const __grid_constant__ AllReduceArgs args) {
   wait();
@@ -166,11 +177,12 @@ __global__ void __launch_bounds__(256) gemv(const __grid_constant__ AllReduceArg
   asm volatile("prefetch.global.L2 [%0];" ::"l"(args.cells));
   wait();
   let_next_in();
-  std::uint32_t a, b, c, d;
-  asm volatile("ld.relaxed.gpu.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
-               : "l"(args.memory));
-  packet(args.cells);
+  __shared__ float4 one;
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, 16;" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(&one))),
+               "l"(args.memory)
+               : "memory");
+  kept_packet(args.cells);
 }
 template __global__ void gemv<Bf16, 2, Variant::once>(const __grid_constant__ AllReduceArgs);
 
@@ -228,11 +240,11 @@ PLANT(sum, 2, ll, 4)
 PLANT(sum, 4, ll, 1)
 PLANT(sum, 4, ll, 2)
 PLANT(sum, 8, ll, 1)
-PLANT(sum, 8, ll, 2)
 PLANT(sum, 2, simple, 0)
 PLANT(sum, 4, simple, 0)
 PLANT(sum, 8, simple, 0)
 PLANT(max, 2, ll, 1)
+PLANT(max, 8, ll, 1)
 PLANT(max, 2, simple, 0)
 PLANT(max, 4, ll, 1)
 PLANT(max, 4, simple, 0)
