@@ -28,6 +28,10 @@ import tempfile
 import time
 from typing import Any
 
+# Beside this file in the GPU bundle.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+from process_group import end_group
+
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 MOVING = ("all_gather", "broadcast", "alltoall", "sendrecv")
 # Names in result files.
@@ -35,7 +39,6 @@ COLLECTIVES = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 TYPES = {"int8": "i8", "uint8": "u8", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64", "half": "f16",
          "bfloat16": "bf16", "float": "f32", "double": "f64", "fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
 SLOWER = 1.03
-GRACE_S = 10  # between SIGTERM, on which the counts are printed, and SIGKILL
 ITERS, REPLAYS = 100, 10
 
 
@@ -204,21 +207,6 @@ class Runner:
         sys.stdout.flush()
         if faults:
             self.failed.append(f"{name} {how}")
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    for number_of_signal, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
-        try:
-            os.killpg(process.pid, number_of_signal)
-        except ProcessLookupError:
-            pass
-        try:
-            process.wait(timeout=wait)
-        except subprocess.TimeoutExpired:
-            continue
-        if number_of_signal == signal.SIGKILL:
-            return
-    # Nothing of it is left but what no signal ends.
 
 
 def check(runner: Runner) -> None:

@@ -181,9 +181,10 @@ class OneAfterTheOther final : public Product {
   const char* impl() const override { return impl_.c_str(); }
   Status all_reduce(const Operation& operation, runtime::Stream stream) override {
     NL_TRY(matrices_->check(operation));
+    // In place, and in the memory that the all-reduce wants.
     Operation second = operation;
-    second.send = matrices_->part();
-    NL_TRY(communicator_->gemv(matrices_->next(operation, matrices_->part()), stream));
+    second.send = operation.recv;
+    NL_TRY(communicator_->gemv(matrices_->next(operation, operation.recv), stream));
     return inner_->all_reduce(second, stream);
   }
   Status failed() const override {

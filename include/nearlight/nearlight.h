@@ -126,7 +126,9 @@ typedef enum {
   nearlightCollectiveAllGatherV = 8,
   nearlightCollectiveReduceScatterV = 9,
   nearlightCollectiveAllToAllV = 10,
-  nearlightCollectiveSendRecv = 11, /* one message */
+  nearlightCollectiveSendRecv = 11,         /* one message */
+  nearlightCollectiveAllReduceRmsNorm = 16, /* fused: for nearlightExplainFused */
+  nearlightCollectiveAllReduceBias = 17,
   nearlightCollectiveMin_ = -1,
   nearlightCollectiveMax_ = 0x7fffffff
 } nearlightCollective_t;
@@ -342,6 +344,13 @@ NEARLIGHT_API nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlight
                                                  size_t count, nearlightDataType_t type, nearlightRedOp_t op,
                                                  nearlightRoute_t* route);
 
+/* The same of a fused call (nearlightCollectiveAllReduceRmsNorm, nearlightCollectiveAllReduceBias) on
+ * `tokens` rows of `hidden` elements. Errors: as above, and nearlightInvalidArgument of types and sizes that
+ * the call does not take, or no tokens. */
+NEARLIGHT_API nearlightResult_t nearlightExplainFused(nearlightComm_t comm, nearlightCollective_t collective,
+                                                      size_t tokens, size_t hidden, nearlightDataType_t type,
+                                                      nearlightRoute_t* route);
+
 #define NEARLIGHT_MOST_ROUTES 16
 
 typedef struct {
@@ -367,10 +376,13 @@ typedef struct {
   uint64_t reduces;
   uint64_t all_to_alls;
   uint64_t send_recvs; /* sends and receives that were made alone, and groups of them */
+  uint64_t all_reduce_rms_norms;
+  uint64_t all_reduce_biases;
+  uint64_t gemv_all_reduces;
 } nearlightCounters_t;
 
 #define NEARLIGHT_COUNTERS_INITIALIZER \
-  { sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, {{NULL, NULL, 0, 0}}, 0, 0, 0, 0, 0, 0 }
+  { sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, {{NULL, NULL, 0, 0}}, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* What the communicator has done since it was made. Costs its calls nothing to speak of; never blocks; any
  * thread, also while another one is in a call: then each number is one that was true at some moment of it.

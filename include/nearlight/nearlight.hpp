@@ -92,6 +92,8 @@ enum class Collective : int {
   reduce_scatter_v = nearlightCollectiveReduceScatterV,
   all_to_all_v = nearlightCollectiveAllToAllV,
   send_recv = nearlightCollectiveSendRecv,
+  all_reduce_rms_norm = nearlightCollectiveAllReduceRmsNorm,
+  all_reduce_bias = nearlightCollectiveAllReduceBias,
 };
 
 // C's struct, ready to be filled: RmsNorm norm; norm.input = ...
@@ -152,7 +154,7 @@ struct Counters {
   };
   std::vector<PerRoute> routes;
   std::uint64_t all_gathers = 0, reduce_scatters = 0, broadcasts = 0, reduces = 0, all_to_alls = 0;
-  std::uint64_t send_recvs = 0;
+  std::uint64_t send_recvs = 0, all_reduce_rms_norms = 0, all_reduce_biases = 0, gemv_all_reduces = 0;
 };
 
 // What a collective would run, and why.
@@ -305,10 +307,21 @@ class Communicator {
   Counters counters() const {
     nearlightCounters_t counters = NEARLIGHT_COUNTERS_INITIALIZER;
     detail::check(nearlightCommGetCounters(comm_, &counters));
-    Counters out{counters.all_reduces, counters.barriers,        counters.bytes,
-                 counters.captured,    counters.failures,        {},
-                 counters.all_gathers, counters.reduce_scatters, counters.broadcasts,
-                 counters.reduces,     counters.all_to_alls,     counters.send_recvs};
+    Counters out{counters.all_reduces,
+                 counters.barriers,
+                 counters.bytes,
+                 counters.captured,
+                 counters.failures,
+                 {},
+                 counters.all_gathers,
+                 counters.reduce_scatters,
+                 counters.broadcasts,
+                 counters.reduces,
+                 counters.all_to_alls,
+                 counters.send_recvs,
+                 counters.all_reduce_rms_norms,
+                 counters.all_reduce_biases,
+                 counters.gemv_all_reduces};
     for (std::size_t i = 0; i < NEARLIGHT_MOST_ROUTES && i < counters.routes; ++i) {
       const nearlightRouteCounters_t& route = counters.route[i];
       out.routes.push_back({route.algorithm, route.protocol, route.operations, route.bytes});
@@ -463,6 +476,13 @@ class Communicator {
   }
   Route explain(Collective collective, std::size_t count, DataType type, const Operator& op) const {
     return route_of(collective, count, type, op.handle());
+  }
+  // The same of a fused one on so many rows; see nearlightExplainFused.
+  Route explain_fused(Collective collective, std::size_t tokens, std::size_t hidden, DataType type) const {
+    nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
+    detail::check(nearlightExplainFused(comm_, static_cast<nearlightCollective_t>(collective), tokens, hidden,
+                                        static_cast<nearlightDataType_t>(type), &route));
+    return {route.algorithm, route.protocol, route.reason, route.grid, route.threads};
   }
 
  private:

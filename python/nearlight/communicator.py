@@ -102,6 +102,9 @@ class Counters(NamedTuple):
     reduces: int
     all_to_alls: int
     send_recvs: int
+    all_reduce_rms_norms: int
+    all_reduce_biases: int
+    gemv_all_reduces: int
 
 
 def _text(value: bytes | None) -> str:
@@ -258,6 +261,14 @@ class Communicator:
         check(lib().nearlightExplain(self.handle, collective, count, dtype, op, ctypes.byref(route)))
         return Route(_text(route.algorithm), _text(route.protocol), _text(route.reason), route.grid, route.threads)
 
+    def explain_fused(self, collective: Collective, tokens: int, hidden: int, dtype: DataType) -> Route:
+        """The same of a fused call on `tokens` rows of `hidden` elements."""
+        route = structs.Route()
+        _not_negative("tokens", tokens)
+        _not_negative("hidden", hidden)
+        check(lib().nearlightExplainFused(self.handle, collective, tokens, hidden, dtype, ctypes.byref(route)))
+        return Route(_text(route.algorithm), _text(route.protocol), _text(route.reason), route.grid, route.threads)
+
     def counters(self) -> Counters:
         """What it has done since it was made. Never blocks; any thread."""
         c = structs.Counters()
@@ -265,7 +276,8 @@ class Communicator:
         routes = tuple(RouteCount(_text(one.algorithm), _text(one.protocol), one.operations, one.bytes)
                        for one in c.route[:min(c.routes, structs.MOST_ROUTES)])
         return Counters(c.all_reduces, c.barriers, c.bytes, c.captured, c.failures, routes, c.all_gathers,
-                        c.reduce_scatters, c.broadcasts, c.reduces, c.all_to_alls, c.send_recvs)
+                        c.reduce_scatters, c.broadcasts, c.reduces, c.all_to_alls, c.send_recvs,
+                        c.all_reduce_rms_norms, c.all_reduce_biases, c.gemv_all_reduces)
 
     # ---- operators
 

@@ -56,3 +56,6 @@ class Collective(enum.IntEnum):
     reduce_scatter_v = 9
     all_to_all_v = 10
     send_recv = 11
+    # Fused: `Communicator.explain_fused`.
+    all_reduce_rms_norm = 16
+    all_reduce_bias = 17

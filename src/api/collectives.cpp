@@ -7,6 +7,7 @@
 #include "api/operators.hpp"
 #include "api/result.hpp"
 #include "runtime/collective.hpp"
+#include "runtime/fused_call.hpp"
 
 namespace nearlight::api {
 
@@ -20,6 +21,8 @@ static_assert(static_cast<int>(Collective::all_to_all) == nearlightCollectiveAll
 static_assert(static_cast<int>(Collective::all_gather_v) == nearlightCollectiveAllGatherV);
 static_assert(static_cast<int>(Collective::reduce_scatter_v) == nearlightCollectiveReduceScatterV);
 static_assert(static_cast<int>(Collective::all_to_all_v) == nearlightCollectiveAllToAllV);
+static_assert(static_cast<int>(Collective::all_reduce_rms_norm) == nearlightCollectiveAllReduceRmsNorm);
+static_assert(static_cast<int>(Collective::all_reduce_bias) == nearlightCollectiveAllReduceBias);
 
 namespace {
 
@@ -46,6 +49,16 @@ nearlightResult_t reduce(const char* name, Collective collective, const void* se
     NL_TRY_ASSIGN(const Reduction reduction, find_reduction(comm, op, known_type));
     return call->collective({collective, send, recv, count, known_type, reduction, root}, stream);
   });
+}
+
+void hand_out_route(const route::Route& chosen, nearlightRoute_t* route) {
+  nearlightRoute_t filled = NEARLIGHT_ROUTE_INITIALIZER;
+  filled.algorithm = algorithm::name_of(chosen.algorithm);
+  filled.protocol = route::protocol_name(chosen);
+  filled.reason = chosen.reason;
+  filled.grid = chosen.grid;
+  filled.threads = chosen.run_threads;
+  hand_out(filled, route);
 }
 
 bool is_known(nearlightCollective_t collective) {
@@ -180,6 +193,9 @@ nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t c
                                    nearlightDataType_t type, nearlightRedOp_t op, nearlightRoute_t* route) {
   return guarded(__func__, [=](Where&) -> Status {
     NL_TRY(check_sized("route", route, kFirstRouteBytes));
+    if (is_fused(static_cast<Collective>(collective)))
+      return failure(Code::invalid_argument, "collective: of %s nearlightExplainFused tells",
+                     name_of(static_cast<Collective>(collective)));
     if (!is_known(collective)) {
       return failure(Code::invalid_argument, "collective: %d is none", static_cast<int>(collective));
     }
@@ -199,13 +215,29 @@ nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t c
       return visit->explain({known, nullptr, nullptr, count, known_type, reduction});
     };
     NL_TRY_ASSIGN(const route::Route chosen, explain());
-    nearlightRoute_t filled = NEARLIGHT_ROUTE_INITIALIZER;
-    filled.algorithm = algorithm::name_of(chosen.algorithm);
-    filled.protocol = route::protocol_name(chosen);
-    filled.reason = chosen.reason;
-    filled.grid = chosen.grid;
-    filled.threads = chosen.run_threads;
-    hand_out(filled, route);
+    hand_out_route(chosen, route);
+    return {};
+  });
+}
+
+nearlightResult_t nearlightExplainFused(nearlightComm_t comm, nearlightCollective_t collective, size_t tokens,
+                                        size_t hidden, nearlightDataType_t type, nearlightRoute_t* route) {
+  return guarded(__func__, [=](Where&) -> Status {
+    NL_TRY(check_sized("route", route, kFirstRouteBytes));
+    const auto known = static_cast<Collective>(collective);
+    if (!is_fused(known))
+      return failure(Code::invalid_argument, "collective: %d is no fused one", static_cast<int>(collective));
+    if (tokens == 0) return failure(Code::invalid_argument, "tokens is 0: nothing would run");
+    runtime::FusedCall call;
+    call.collective = known;
+    NL_TRY_ASSIGN(call.type, to_type(type));
+    call.output_type = call.type;
+    call.tokens = tokens;
+    call.hidden = hidden;
+    const Visit visit(comm);
+    NL_TRY(visit.status());
+    NL_TRY_ASSIGN(const route::FusedRoute chosen, visit->explain_fused(call));
+    hand_out_route(chosen.route, route);
     return {};
   });
 }

@@ -56,6 +56,9 @@ nearlightCounters_t counters_of(const runtime::Communicator& communicator) {
   filled.reduces = counters.of(Collective::reduce);
   filled.all_to_alls = counters.of(Collective::all_to_all) + counters.of(Collective::all_to_all_v);
   filled.send_recvs = counters.of(Collective::send_recv);
+  filled.all_reduce_rms_norms = counters.of(Collective::all_reduce_rms_norm);
+  filled.all_reduce_biases = counters.of(Collective::all_reduce_bias);
+  filled.gemv_all_reduces = counters.of(Collective::gemv_all_reduce);
   filled.bytes = counters.bytes;
   filled.captured = counters.captured;
   filled.failures = counters.failures;

@@ -51,22 +51,47 @@ class Progress final : public LeftAlone {
   Status status_;
 };
 
+class Begun {
+ public:
+  Begun(std::function<Status(LeftAlone&)> call, Deadline deadline, Status late)
+      : progress_(std::make_shared<Progress>()), deadline_(deadline), late_(std::move(late)) {
+    try {
+      worker_ =
+          std::thread([call = std::move(call), progress = progress_] { progress->finish(call(*progress)); });
+    } catch (const std::system_error& error) {
+      progress_->finish(system_failure("starting a thread", error.code().value()));
+    }
+  }
+  Begun(const Begun&) = delete;
+  ~Begun() {
+    if (!worker_.joinable()) return;
+    static_cast<void>(progress_->wait(Deadline::after_ms(0)));  // tells it that it is left alone
+    worker_.detach();
+  }
+
+  Status wait() {
+    if (!progress_->wait(deadline_)) return late_;
+    if (worker_.joinable()) worker_.join();
+    return progress_->status();
+  }
+
+ private:
+  const std::shared_ptr<Progress> progress_;
+  const Deadline deadline_;
+  const Status late_;
+  std::thread worker_;
+};
+
 }  // namespace
 
 Status bounded_call(std::function<Status(LeftAlone&)> call, Deadline deadline, Status late) {
-  const auto progress = std::make_shared<Progress>();
-  std::thread worker;
-  try {
-    worker = std::thread([call = std::move(call), progress] { progress->finish(call(*progress)); });
-  } catch (const std::system_error& error) {
-    return system_failure("starting a thread", error.code().value());
-  }
-  if (!progress->wait(deadline)) {
-    worker.detach();
-    return late;
-  }
-  worker.join();
-  return progress->status();
+  return Begun(std::move(call), deadline, std::move(late)).wait();
+}
+
+std::function<Status()> begin_bounded_call(std::function<Status(LeftAlone&)> call, Deadline deadline,
+                                           Status late) {
+  const auto begun = std::make_shared<Begun>(std::move(call), deadline, std::move(late));
+  return [begun] { return begun->wait(); };
 }
 
 }  // namespace nearlight

@@ -22,4 +22,9 @@ class LeftAlone {
 // what `call` uses must be its own. Code::system_error: there is no thread to be had.
 Status bounded_call(std::function<Status(LeftAlone&)> call, Deadline deadline, Status late);
 
+// The same in two halves: it begins at once, and the result waits for it, to be called once. A result that
+// goes without having been called leaves the call behind.
+std::function<Status()> begin_bounded_call(std::function<Status(LeftAlone&)> call, Deadline deadline,
+                                           Status late);
+
 }  // namespace nearlight

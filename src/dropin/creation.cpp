@@ -236,7 +236,7 @@ ncclResult_t attach_now(ncclResult_t result, std::span<const NewCommunicator> ma
 bool wait_until_settled(Entry& entry) {
   std::unique_lock lock(entry.guard);
   return entry.no_longer.wait_for(lock, std::chrono::milliseconds(2 * kAttach_ms),
-                                  [&] { return !in_progress(entry.state.load()); });
+                                  [&] { return !in_progress(entry.state.load()) && entry.endings == 0; });
 }
 
 }  // namespace nearlight::dropin

@@ -1,5 +1,6 @@
 #include "dropin/ending.hpp"
 
+#include <chrono>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -21,19 +22,24 @@ constexpr std::int64_t kDrain_ms = std::int64_t{24} * 3600 * 1000;
 // What freeing a companion may wait for after an abort: the device, on which work of the program's own may
 // hang.
 constexpr std::int64_t kFree_ms = 10'000;
-// How soon a drain behind the call sees that the communicator is aborted.
-constexpr std::int64_t kSlice_ms = 20;
+// Between two looks at what has not ended.
+constexpr auto kPause = std::chrono::microseconds(20);
 constexpr const char* kAborted = "the communicator was aborted";
 constexpr const char* kFinalized = "the communicator was finalized";
 
-std::shared_ptr<Companion> take_companion(Entry& entry, const char* reason) {
+// All calls are passed on from here on. `guard` is held.
+void pass_on(Entry& entry, const char* reason) {
+  if (entry.state.load() != State::attached) return;
+  entry.reason.store(reason, std::memory_order_relaxed);
+  entry.state.store(State::alone, std::memory_order_release);
+}
+
+// For who frees it: null where ncclCommAbort of another thread will, or there is none.
+std::unique_ptr<Companion> take_companion(Entry& entry, const char* reason) {
   const std::lock_guard no_call(entry.busy);
   const std::lock_guard lock(entry.guard);
-  if (entry.state.load() == State::attached) {
-    entry.reason.store(reason, std::memory_order_relaxed);
-    entry.state.store(State::alone, std::memory_order_release);
-  }
-  return std::exchange(entry.companion, nullptr);
+  pass_on(entry, reason);
+  return entry.aborted ? nullptr : std::move(entry.companion);
 }
 
 ncclResult_t state_by_nccl(const RealNccl& nccl, ncclComm* comm) {
@@ -52,62 +58,86 @@ Status ready_to_end(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
   return by_nccl ? not_ready() : Status();
 }
 
+// Code::timeout: what was enqueued has not come to its end yet. Ok without a companion, or with one that has
+// failed: nothing of it must.
+Status drained_by_now(Entry& entry) {
+  const std::lock_guard lock(entry.busy);
+  if (entry.companion == nullptr || !entry.companion->status().ok()) return {};
+  return entry.companion->drain(Deadline::after_ms(0));
+}
+
+// Until all has ended, or another thread wants it to end otherwise. The companion stays where that thread
+// finds it, and no lock is held while time passes.
+Status drain_unless_cancelled(Entry& entry) {
+  for (const Deadline deadline = Deadline::after_ms(kDrain_ms);;) {
+    Status drained = drained_by_now(entry);
+    if (drained.code() != Code::timeout || deadline.passed()) return drained;
+    {
+      const std::lock_guard lock(entry.guard);
+      if (entry.cancelled || entry.aborted) return {};
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+// A thread that uses the entry, as ncclCommAbort of another one must know before it lets others have it.
+class Ending {
+ public:
+  explicit Ending(Entry& entry) : entry_(entry) {
+    const std::lock_guard lock(entry_.guard);
+    ++entry_.endings;
+  }
+  Ending(const Ending&) = delete;
+  ~Ending() {
+    const std::lock_guard lock(entry_.guard);
+    --entry_.endings;
+    entry_.no_longer.notify_all();
+  }
+
+ private:
+  Entry& entry_;
+};
+
+// Code::aborted: another thread ends it, by ncclCommAbort, and nothing of the communicator may be touched.
 Status end_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm, const char* reason) {
+  const bool well_by_nccl = state_by_nccl(nccl, comm) == ncclSuccess;
+  const Ending ending(entry);
+  bool must_end = false;
+  {
+    const std::lock_guard no_call(entry.busy);
+    const std::lock_guard lock(entry.guard);
+    if (entry.companion == nullptr) return {};
+    pass_on(entry, reason);
+    must_end = well_by_nccl && entry.companion->status().ok();
+    // One that has failed has nothing that must come to an end; NCCL, which has, ends nothing.
+    if (!must_end) entry.companion->abort();
+  }
+  Status drained = must_end ? drain_unless_cancelled(entry) : Status();
   const auto companion = take_companion(entry, reason);
-  if (companion == nullptr) return {};
-  if (companion->status().ok() && state_by_nccl(nccl, comm) == ncclSuccess)
-    return companion->drain(Deadline::after_ms(kDrain_ms));
-  // One that has failed has nothing that must come to an end; NCCL, which has, ends nothing.
-  companion->abort();
-  return {};
+  if (companion == nullptr) return failure(Code::aborted, "comm: another thread ends it");
+  return drained;
 }
 
 // Whether what was enqueued has come to its end, without a wait. What cannot be told is told by end_entry().
-bool has_ended(Entry& entry) {
-  const auto companion = entry.held();
-  return companion == nullptr || !companion->status().ok() ||
-         companion->drain(Deadline::after_ms(0)).code() != Code::timeout;
-}
-
-// Until all has ended, or the program has aborted it: false.
-Result<bool> drain_unless_cancelled(Entry& entry) {
-  const auto companion = entry.held();
-  const Deadline deadline = Deadline::after_ms(kDrain_ms);
-  while (companion != nullptr && companion->status().ok()) {
-    const Status drained = companion->drain(Deadline::after_ms(kSlice_ms));
-    if (drained.ok()) return true;
-    if (drained.code() != Code::timeout || deadline.passed()) return drained;
-    const std::lock_guard lock(entry.guard);
-    if (entry.cancelled) return false;
-  }
-  return true;
-}
+bool has_ended(Entry& entry) { return drained_by_now(entry).code() != Code::timeout; }
 
 // On a thread of its own, in the state `finalizing`.
 void finalize_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
-  const auto drained = drain_unless_cancelled(entry);
-  if (drained.ok() && drained.value()) {
-    std::shared_ptr<Companion> companion;
-    {
-      const std::lock_guard lock(entry.guard);
-      if (!entry.cancelled) companion = std::exchange(entry.companion, nullptr);
-    }
-  }
-  bool cancelled = false;
-  {
+  Status ended = drain_unless_cancelled(entry);
+  const auto cancelled = [&entry] {
     const std::lock_guard lock(entry.guard);
-    cancelled = entry.cancelled;
-  }
-  Status ended = drained.status();
+    return entry.cancelled;
+  };
+  if (ended.ok() && !cancelled()) static_cast<void>(take_companion(entry, kFinalized));
   // It does not wait: the communicator does not block. Who ends it now waits until this state is over. Where
   // it fails, NCCL keeps the failure, too.
-  if (!cancelled && ended.ok()) {
+  if (ended.ok() && !cancelled()) {
     const ncclResult_t result = nccl.ncclCommFinalize(comm);
     if (result != ncclSuccess && result != ncclInProgress)
       ended = failure(Code::internal_error, "ncclCommFinalize: NCCL's code %d", static_cast<int>(result));
   }
   const std::lock_guard lock(entry.guard);
-  const State state = cancelled || ended.ok() ? State::alone : State::broken;
+  const State state = entry.cancelled || ended.ok() ? State::alone : State::broken;
   if (state == State::broken) entry.broken = ended;
   entry.state.store(state, std::memory_order_release);
   entry.no_longer.notify_all();
@@ -178,24 +208,30 @@ ncclResult_t destroy_communicator(const RealNccl& nccl, ncclComm* comm) {
 ncclResult_t abort_communicator(const RealNccl& nccl, ncclComm* comm) {
   Entry* const entry = take_entry(comm);
   if (entry == nullptr) return forwarded(nccl.ncclCommAbort(comm));
-  // Whoever is in a call comes out of it.
-  if (const auto companion = entry->held(); companion != nullptr) companion->abort();
-  if (const State state = entry->state.load(); in_progress(state)) {
-    {
-      const std::lock_guard lock(entry->guard);
-      entry->reason.store(kAborted, std::memory_order_relaxed);
-      entry->cancelled = true;
-    }
-    entry->no_longer.notify_all();
-    // Ends what NCCL waits for on behalf of the thread that attaches, and leaves the communicator there.
-    if (state == State::attaching && nccl.ncclCommRevoke != nullptr)
-      static_cast<void>(nccl.ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
-    if (!wait_until_settled(*entry))
-      log::warn("ncclCommAbort: the companion of the communicator is still being made, or ended");
+  State state = State::alone;
+  {
+    const std::lock_guard lock(entry->guard);
+    state = entry->state.load();
+    if (in_progress(state)) entry->reason.store(kAborted, std::memory_order_relaxed);
+    entry->cancelled = entry->aborted = true;
+    // Whoever is in a call comes out of it.
+    if (entry->companion != nullptr) entry->companion->abort();
   }
-  auto companion = take_companion(*entry, kAborted);
+  entry->no_longer.notify_all();
+  // Ends what NCCL waits for on behalf of the thread that attaches, and leaves the communicator there.
+  if (state == State::attaching && nccl.ncclCommRevoke != nullptr)
+    static_cast<void>(nccl.ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+  const bool settled = wait_until_settled(*entry);
+  if (!settled) log::warn("ncclCommAbort: the companion of the communicator is still being made, or ended");
+  std::shared_ptr<Companion> companion;
+  {
+    const std::lock_guard no_call(entry->busy);
+    const std::lock_guard lock(entry->guard);
+    pass_on(*entry, kAborted);
+    companion = std::move(entry->companion);
+  }
   if (companion == nullptr) {
-    if (!in_progress(entry->state.load())) reuse_entry(*entry);
+    if (settled) reuse_entry(*entry);
     return forwarded(nccl.ncclCommAbort(comm));
   }
   // NCCL's kernels end only now, and freeing waits for the device; so NCCL goes first, and what is freed
@@ -211,7 +247,7 @@ ncclResult_t abort_communicator(const RealNccl& nccl, ncclComm* comm) {
       failure(Code::timeout,
               "the device's work has not ended; memory of the companion is freed when it has"));
   if (!freed.ok()) log::warn("ncclCommAbort: " + freed.text());
-  reuse_entry(*entry);
+  if (settled) reuse_entry(*entry);
   return forwarded(result);
 }
 

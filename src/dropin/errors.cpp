@@ -17,9 +17,10 @@ ncclResult_t state_of(Entry& entry) {
       const std::lock_guard lock(entry.guard);
       return failed(entry.broken);
     }
-    case State::attached:
-      if (const auto companion = entry.held(); companion != nullptr) return told(companion->status());
-      return ncclSuccess;
+    case State::attached: {
+      const std::lock_guard lock(entry.guard);
+      return entry.companion != nullptr ? told(entry.companion->status()) : ncclSuccess;
+    }
     case State::alone:
       return ncclSuccess;
   }

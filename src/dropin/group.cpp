@@ -56,7 +56,7 @@ bool has_some_by_nccl(const Kept& group, const Entry& entry) {
 Status order_before(const Kept& group, Entry& entry) {
   const auto streams = streams_of(group, entry);
   const std::lock_guard lock(entry.busy);
-  const auto companion = entry.held();
+  Companion* const companion = entry.companion.get();
   if (companion == nullptr) return {};
   // Those that are taken are ordered as they run.
   if (has_some_by_nccl(group, entry)) {
@@ -74,7 +74,7 @@ Status order_after(const RealNccl& nccl, const Kept& group, Entry& entry, ncclRe
     if (!enqueued) return {};
   }
   const std::lock_guard lock(entry.busy);
-  const auto companion = entry.held();
+  Companion* const companion = entry.companion.get();
   if (companion == nullptr) return {};
   if (streams.size() > 1) NL_TRY(companion->join(streams));
   // Behind the join one stream stands for all.
@@ -124,7 +124,8 @@ Status start_taken(const Kept& group, const std::vector<Entry*>& entries,
 // The ranks that have begun what this one does not begin now must not wait for their limit.
 void give_up(const std::vector<Entry*>& entries) {
   for (Entry* const entry : entries) {
-    if (const auto companion = entry->held(); companion != nullptr) companion->abort();
+    const std::lock_guard lock(entry->guard);
+    if (entry->companion != nullptr) entry->companion->abort();
   }
 }
 

@@ -49,7 +49,7 @@ Entry& add_entry(ncclComm* comm, const char* reason) {
   entry->limits = nullptr;
   entry->blocking = true;
   entry->broken = Status();
-  entry->cancelled = false;
+  entry->cancelled = entry->aborted = false;
   entry->comm.store(comm, std::memory_order_release);  // pairs with the load in find_entry()
   // NCCL gives an address again once a communicator is gone; one that went past the drop-in is forgotten so.
   book().entries[comm] = entry;

@@ -35,16 +35,15 @@ struct Entry {
   std::mutex busy;
   // Guards the rest. Taken after `busy` where both are.
   std::mutex guard;
-  std::shared_ptr<Companion> companion;
+  // Used under either, the functions that any thread may call under `guard`, and given or taken out under
+  // both once a call may come: who has taken it out is alone with it, and ends it in its own thread and time.
+  // A thread that only asks how it is must not be left as its last holder.
+  std::unique_ptr<Companion> companion;
   Status broken;
   bool cancelled = false;             // the thread that attaches or finalizes should end
-  std::condition_variable no_longer;  // ... in progress
-
-  // The companion, if there is one now.
-  std::shared_ptr<Companion> held() {
-    const std::lock_guard lock(guard);
-    return companion;
-  }
+  bool aborted = false;               // by ncclCommAbort, which takes the companion out then, and nobody else
+  int endings = 0;                    // threads that end it, in their calls
+  std::condition_variable no_longer;  // ... in progress, or being ended
 };
 
 // Null for a communicator that nobody has added. A few nanoseconds for the one that this thread asked for

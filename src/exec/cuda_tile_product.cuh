@@ -1,6 +1,9 @@
 // Tiles of a matrix of bf16 or f16 times a few vectors, on a thread block of whole warps. sm_80 and later:
 // the code for GPUs before is a shell that nobody launches.
 //
+// It lets the next kernel in, with a team's last tile (griddepcontrol.launch_dependents); the wait for the
+// one before is the kernel's own affair.
+//
 // A matrix is read once, so what counts is that enough of it is under way: a thread has kTileAhead vectors of
 // 16 bytes in flight, over the end of a tile, too. They are copied into shared memory, each to where its own
 // thread reads it: registers would be waited for by few counters, each of several loads, so that a thread
@@ -81,24 +84,26 @@ class CudaTileProduct {
 
   template <class Emit>
   NL_FN void work_out(std::uint32_t tile, std::uint32_t next, Emit&& emit) {
+    // The kernel after this one begins to fetch its matrix when it starts. Before this one's last tile that
+    // would only be pushed out of L2 again.
+    if (next == kNoTile) allow_dependent_launch();
     const bool two = what_.tokens > 8;
     const bool has_first = row_ < what_.tokens, has_second = row_ + 8 < what_.tokens;
-    float sum[2][4] = {};
+    float sum[4] = {};
     for (std::uint32_t batch = 0; batch < batches_; ++batch) {
       const Batch refill = batch + 1 < batches_ ? batch_of(tile, batch + 1) : batch_of(next, 0);
       const std::uint32_t at = first_ + batch * kAhead * kChunk;
-      const char* const from = tokens_at_ + std::uint64_t{row_} * stride_ + std::uint64_t{at} * 16;
+      const char* const from = tokens_at_ + (row_ * stride_ + at * 16);
       NL_UNROLL
       for (int i = 0; i < kAhead; ++i) {
         const bool inside = at + static_cast<std::uint32_t>(i) * kChunk < end_;
         const Words first = token_words(from + i * kChunk * 16, inside && has_first);
         Words second{};
-        if (two)
-          second = token_words(from + i * kChunk * 16 + std::uint64_t{8} * stride_, inside && has_second);
+        if (two) second = token_words(from + i * kChunk * 16 + 8 * stride_, inside && has_second);
         const Words rows = loaded(i);
-        multiply(sum[0], first.word[0], second.word[0], first.word[1], second.word[1], rows.word[0],
+        multiply(sum, first.word[0], second.word[0], first.word[1], second.word[1], rows.word[0],
                  rows.word[1]);
-        multiply(sum[1], first.word[2], second.word[2], first.word[3], second.word[3], rows.word[2],
+        multiply(sum, first.word[2], second.word[2], first.word[3], second.word[3], rows.word[2],
                  rows.word[3]);
         load(refill, i);
       }
@@ -211,14 +216,13 @@ class CudaTileProduct {
 
   // The team's warps' sums, in the order of the warps; its first warp has a packet a lane.
   template <class Emit>
-  NL_FN void add_up(const float (&sum)[2][4], Emit&& emit) {
+  NL_FN void add_up(const float (&sum)[4], Emit&& emit) {
     const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float* const set = shared_sums(turn_);
     turn_ ^= 1;
     float* const mine = set + warp * kSums + row_ * kTileRows + lane % 4 * 2;
-    *reinterpret_cast<float2*>(mine) = {sum[0][0] + sum[1][0], sum[0][1] + sum[1][1]};
-    if (what_.tokens > 8)
-      *reinterpret_cast<float2*>(mine + 8 * kTileRows) = {sum[0][2] + sum[1][2], sum[0][3] + sum[1][3]};
+    *reinterpret_cast<float2*>(mine) = {sum[0], sum[1]};
+    if (what_.tokens > 8) *reinterpret_cast<float2*>(mine + 8 * kTileRows) = {sum[2], sum[3]};
     if (splits_ == 1) {
       __syncwarp();
     } else {

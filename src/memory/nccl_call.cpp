@@ -10,6 +10,11 @@ namespace nearlight::memory {
 
 Status nccl_call(const Nccl& nccl, ncclComm* comm, int device, const char* what, std::function<Status()> call,
                  Deadline deadline) {
+  return begin_nccl_call(nccl, comm, device, what, std::move(call), deadline)();
+}
+
+std::function<Status()> begin_nccl_call(const Nccl& nccl, ncclComm* comm, int device, const char* what,
+                                        std::function<Status()> call, Deadline deadline) {
   const auto run = [&nccl, comm, device, call = std::move(call)](LeftAlone& alone) -> Status {
     NL_TRY(cuda_status(cudaSetDevice(device), "cudaSetDevice"));
     Status status = call();
@@ -18,7 +23,7 @@ Status nccl_call(const Nccl& nccl, ncclComm* comm, int device, const char* what,
     }
     return status;
   };
-  return bounded_call(
+  return begin_bounded_call(
       run, deadline,
       failure(Code::timeout,
               "%s: not all ranks came in time; %s still waits for them until the communicator is aborted",

@@ -14,5 +14,8 @@ namespace nearlight::memory {
 // `call` must own whatever it touches.
 Status nccl_call(const Nccl& nccl, ncclComm* comm, int device, const char* what, std::function<Status()> call,
                  Deadline deadline);
+// The same in two halves, as begin_bounded_call.
+std::function<Status()> begin_nccl_call(const Nccl& nccl, ncclComm* comm, int device, const char* what,
+                                        std::function<Status()> call, Deadline deadline);
 
 }  // namespace nearlight::memory

@@ -271,7 +271,7 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
 }
 
 Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
-               std::chrono::nanoseconds timeout) {
+               std::chrono::nanoseconds timeout, bool of_call) {
   Fault fault;
   fault.rank = record.rank;
   fault.peer = record.peer;
@@ -308,10 +308,11 @@ Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
     // What there is instead: of an epoch before, or never written, or (the sentinel) without a number.
     const std::string instead =
         record.seen == 0 ? "nothing is there" : "of epoch " + std::to_string(record.seen) + " still";
-    fault.status = failure(
-        Code::timeout,
-        "%s on rank %d: nothing from rank %d within %.0f ms (epoch %u, region %u, slot %u: %s)", collective,
-        record.rank, record.peer, ms, record.epoch, record.region, record.slot, instead.c_str());
+    fault.status =
+        failure(Code::timeout,
+                "%s on rank %d: nothing from rank %d within %s%.0f ms (epoch %u, region %u, slot %u: %s)",
+                collective, record.rank, record.peer, of_call ? "the call's " : "", ms, record.epoch,
+                record.region, record.slot, instead.c_str());
   } else {
     fault.status = failure(Code::aborted, "%s on rank %d was aborted while it waited for rank %d (epoch %u)",
                            collective, record.rank, record.peer, record.epoch);

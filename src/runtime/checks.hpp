@@ -76,8 +76,8 @@ std::string scratch_in_words(std::uint32_t regions, const protocol::RegionLayout
 Status check_options(const Options& options);
 
 // A record turned into what the caller sees. `aborted_by` says why the abort word was set, when it was set on
-// purpose.
+// purpose. `of_call`: `timeout` is of a whole call, not of one wait.
 Fault describe(const protocol::FaultRecord& record, const Status& aborted_by,
-               std::chrono::nanoseconds timeout);
+               std::chrono::nanoseconds timeout, bool of_call = false);
 
 }  // namespace nearlight::runtime

@@ -164,6 +164,15 @@ class Communicator {
   // of each message) and, on CPUs, the test hooks.
   virtual Status messages(std::span<const MessageCall> group, Stream stream,
                           const CallOptions& options = {}) = 0;
+  // The same for one thread that has messages of several communicators which go together: it begins all of
+  // them, and waits then. Where NCCL connects for them its host waits for the other ranks', which may be of
+  // this thread. `rest`, where it is set, is to be called once, before any other call of this communicator.
+  virtual Status begin_messages(std::span<const MessageCall> group, Stream stream, Rest& rest) {
+    rest = {};
+    return messages(group, stream);
+  }
+  // Whose work on one stream is in the order of the calls; -1: none.
+  virtual int device() const { return -1; }
   // What one of them would run; no pointer is looked at.
   virtual Result<route::Route> explain_message(const MessageCall& message,
                                                const CallOptions& options = {}) const = 0;

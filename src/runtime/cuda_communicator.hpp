@@ -53,6 +53,8 @@ class CudaCommunicator final : public Communicator {
   Status collective(const CollectiveCall& call, Stream stream, const CallOptions& options) override;
   Result<route::Route> explain(const CollectiveCall& call, const CallOptions& options) const override;
   Status messages(std::span<const MessageCall> group, Stream stream, const CallOptions& options) override;
+  Status begin_messages(std::span<const MessageCall> group, Stream stream, Rest& rest) override;
+  int device() const override { return device_; }
   Result<route::Route> explain_message(const MessageCall& message, const CallOptions& options) const override;
   Status fused(const FusedCall& call, Stream stream, const CallOptions& options) override;
   Result<route::FusedRoute> explain_fused(const FusedCall& call, const CallOptions& options) const override;
@@ -96,8 +98,11 @@ class CudaCommunicator final : public Communicator {
   Status enqueue_barrier(Stream stream, bool& capturing);
   Status enqueue_collective(const CollectiveCall& call, Stream stream, const CallOptions& options,
                             bool& capturing);
+  // `rest`: as of begin_messages(); null: none.
+  Status make_messages(std::span<const MessageCall> group, Stream stream, const CallOptions& options,
+                       Rest* rest);
   Status enqueue_messages(std::span<const MessageCall> group, Stream stream, const CallOptions& options,
-                          bool& capturing);
+                          bool& capturing, Rest* rest);
   route::Facts message_facts(std::size_t count, DataType type) const;
   // This rank's memory and ends of pipes as before their first turn, which comes after `turn`.
   Status rest_pipes(std::uint32_t turn);
@@ -116,7 +121,7 @@ class CudaCommunicator final : public Communicator {
   Status hand_over(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                    cudaStream_t stream, bool capturing);
   Status hand_over(const CollectiveCall& call, cudaStream_t stream, bool capturing);
-  Status hand_over(std::span<const MessageCall> group, cudaStream_t stream, bool capturing);
+  Status hand_over(std::span<const MessageCall> group, cudaStream_t stream, bool capturing, Rest* rest);
   // In front of NCCL's call, and with what it said.
   Status before_nccl(cudaStream_t stream) const;
   Status handed_over(Status outcome, cudaStream_t stream, bool capturing);

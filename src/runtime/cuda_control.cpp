@@ -38,7 +38,7 @@ std::unique_ptr<CudaControl> CudaControl::take_retired(int device, const Parts& 
   const std::lock_guard lock(retired_mutex);
   std::unique_ptr<CudaControl> all(retired), found;
   for (std::unique_ptr<CudaControl>* at = &all; *at != nullptr; at = &(*at)->next_) {
-    if ((*at)->device_ != device || (*at)->parts_ != parts) continue;
+    if (!(*at)->whole_ || (*at)->device_ != device || (*at)->parts_ != parts) continue;
     found = std::move(*at);
     *at = std::move(found->next_);
     break;
@@ -102,6 +102,7 @@ Status CudaControl::allocate() {
                               cudaHostAllocMapped | cudaHostAllocPortable));
   }
   if (parts_.buffer_bytes != 0) NL_TRY_CUDA(cudaMalloc(&buffer_, parts_.buffer_bytes));
+  whole_ = true;
   return {};
 }
 

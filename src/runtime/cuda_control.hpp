@@ -119,6 +119,7 @@ class CudaControl {
   Staging* staging_ = nullptr;                            // likewise; null: none
   void* buffer_ = nullptr;                                // device; null: none
   unsigned long long last_capture_ = 0;                   // id of the capture that was retained last
+  bool whole_ = false;                                    // all parts are there
   std::unique_ptr<CudaControl> next_;                     // of those that are out of use
 };
 

@@ -80,9 +80,8 @@ Status CudaCommunicator::give_to_nccl(const void* send, void* recv, std::size_t 
 }
 
 Status CudaCommunicator::ask_host(const algorithm::HostRequest& request, cudaStream_t stream) {
-  // The host should give up first, since it knows whom it misses. It does where one of its waits is what is
-  // too long. A call has several waits, though, whose sum may pass this limit when each is only almost too
-  // long: then the kernel gives up, and nobody is named.
+  // The host should give up first, since it knows whom it misses: all of its call has the time of one wait of
+  // ours. The second is for its thread to find the request, and to say that it has failed.
   constexpr std::uint64_t kGraceNs = 1'000'000'000;
   return algorithm::cuda::launch_host_turn(staged_->turn(), request,
                                            static_cast<std::uint64_t>(timeout_.count()) + kGraceNs, stream);

@@ -30,16 +30,28 @@ Result<route::Route> CudaCommunicator::explain_message(const MessageCall& messag
 
 Status CudaCommunicator::messages(std::span<const MessageCall> group, Stream stream,
                                   const CallOptions& options) {
+  return make_messages(group, stream, options, nullptr);
+}
+
+Status CudaCommunicator::begin_messages(std::span<const MessageCall> group, Stream stream, Rest& rest) {
+  rest = {};
+  return make_messages(group, stream, {}, &rest);
+}
+
+Status CudaCommunicator::make_messages(std::span<const MessageCall> group, Stream stream,
+                                       const CallOptions& options, Rest* rest) {
   const MessageBytes bytes = bytes_of(group);
   const NvtxRange range(name_of(Collective::send_recv), bytes.sent + bytes.received);
   calls_.begin(Collective::send_recv, bytes.sent + bytes.received, DataType::u8, ReduceOp::sum, bytes.sent);
   bool capturing = false;
-  Status outcome = enqueue_messages(group, stream, options, capturing);
-  return calls_.end(std::move(outcome), capturing);
+  Status outcome = enqueue_messages(group, stream, options, capturing, rest);
+  if (rest == nullptr || !*rest) return calls_.end(std::move(outcome), capturing);
+  *rest = [this, second = std::move(*rest)] { return calls_.end(second()); };
+  return {};
 }
 
 Status CudaCommunicator::enqueue_messages(std::span<const MessageCall> group, Stream stream_pointer,
-                                          const CallOptions& options, bool& capturing) {
+                                          const CallOptions& options, bool& capturing, Rest* rest) {
   const bool own_way_failed = this->own_way_failed();
   if (own_way_failed) NL_TRY(may_go_elsewhere(options.algorithm.value_or(way())));
   for (const MessageCall& message : group) NL_TRY(check_message(message, nranks()));
@@ -85,7 +97,7 @@ Status CudaCommunicator::enqueue_messages(std::span<const MessageCall> group, St
                                                           : launched(std::move(copied), stream, capturing);
   }
   if (plan.messages.empty()) return {};
-  if (plan.route.algorithm == route::Algorithm::nccl) return hand_over(group, stream, capturing);
+  if (plan.route.algorithm == route::Algorithm::nccl) return hand_over(group, stream, capturing, rest);
   algorithm::cuda::MessagesHead head{};
   head.all = args_of_region(Collective::send_recv);
   head.all.regions = heap_->view().base + pipes_at_;
@@ -101,14 +113,20 @@ Status CudaCommunicator::enqueue_messages(std::span<const MessageCall> group, St
       stream, capturing);
 }
 
-Status CudaCommunicator::hand_over(std::span<const MessageCall> group, cudaStream_t stream, bool capturing) {
+Status CudaCommunicator::hand_over(std::span<const MessageCall> group, cudaStream_t stream, bool capturing,
+                                   Rest* rest) {
   // What is for this rank itself has been copied.
   std::vector<MessageCall> others;
   std::copy_if(group.begin(), group.end(), std::back_inserter(others),
                [this](const MessageCall& message) { return message.peer != rank_ && message.count != 0; });
   Status outcome = before_nccl(stream);
-  if (outcome.ok()) outcome = fallback_->messages(others, stream, capturing, Deadline::after(timeout_));
-  return handed_over(std::move(outcome), stream, capturing);
+  if (outcome.ok()) outcome = fallback_->messages(others, stream, capturing, Deadline::after(timeout_), rest);
+  if (rest == nullptr || !*rest) return handed_over(std::move(outcome), stream, capturing);
+  *rest = [this, second = std::move(*rest), stream] {
+    const DeviceGuard guard(device_);
+    return handed_over(guard.status().ok() ? second() : guard.status(), stream, false);
+  };
+  return {};
 }
 
 Status CudaCommunicator::rest_pipes(std::uint32_t turn) {

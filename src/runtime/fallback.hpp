@@ -32,9 +32,10 @@ class Fallback {
   // The same of a collective that goes by parts.
   virtual Status collective(const CollectiveCall& call, int nranks, Stream stream, bool capturing,
                             Deadline deadline) = 0;
-  // The same of sends and receives that go together; none of them is empty.
+  // The same of sends and receives that go together; none of them is empty. `rest`, unless it is null: is set
+  // where the call would wait for the other ranks, and waits in its place, with the device of now current.
   virtual Status messages(std::span<const MessageCall> group, Stream stream, bool capturing,
-                          Deadline deadline) = 0;
+                          Deadline deadline, Rest* rest) = 0;
 };
 
 }  // namespace nearlight::runtime

@@ -243,7 +243,9 @@ Result<route::Route> HostCommunicator::explain_all_reduce(std::size_t count, Dat
 }
 
 protocol::Control<exec::HostSpace> HostCommunicator::control() {
-  return {&abort_, &claim_, &valid_, &record_, static_cast<std::uint64_t>(timeout_.count())};
+  const auto limit_ns = static_cast<std::uint64_t>(timeout_.count());
+  const std::uint64_t end_ns = within_ ? exec::HostSpace::now_ns() + limit_ns : 0;
+  return {&abort_, &claim_, &valid_, &record_, limit_ns, end_ns};
 }
 
 Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type,
@@ -438,7 +440,7 @@ std::optional<Fault> HostCommunicator::fault() const {
   // A reset clears it as a whole, and its words of health: none are written over those of one that is well.
   stop_note_.look([&](const StopNote::Reason& reason) {
     if (!failed()) return;  // a reset has come in between
-    fault = describe(record_, reason.status, timeout_);
+    fault = describe(record_, reason.status, timeout_, within_);
     // A wait that was ended because a peer is gone may have been for another one.
     if (fault->status.code() == Code::remote_error) fault->peer = reason.peer;
     if (!within_) health_.fail(fault->status.code(), fault->peer);

@@ -34,7 +34,7 @@ class HostCommunicator final : public Communicator {
                                                       const Options& options);
   // Of ranks that have a communicator already, which watches over this one too: it reads no variables, and
   // has no thread, trace or dump of its own and tells of no time-out. Sizes, epoch and offset are as in
-  // `options`.
+  // `options`. `timeout` bounds each call as a whole, since somebody waits for it who has no more time.
   static Result<std::unique_ptr<HostCommunicator>> create_within(Exchange& exchange, const Options& options,
                                                                  std::chrono::nanoseconds timeout,
                                                                  Deadline deadline);
@@ -108,6 +108,7 @@ class HostCommunicator final : public Communicator {
   // Why this operation was given up.
   Status recorded_failure(Collective collective) const;
   Status own_outcome(Collective collective);
+  // Of a call that begins now.
   protocol::Control<exec::HostSpace> control();
   bool failed() const {
     return std::atomic_ref(const_cast<std::uint32_t&>(valid_)).load(std::memory_order_acquire) != 0;

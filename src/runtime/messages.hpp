@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "route/route.hpp"
 
 namespace nearlight::runtime {
+
+// The second half of a call that has begun: waits for it, and tells what has become of it. Empty: there is
+// none.
+using Rest = std::function<Status()>;
 
 struct CallOptions;
 

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <bitset>
 #include <chrono>
 #include <functional>
+#include <new>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -67,26 +68,41 @@ Status follow(cudaStream_t later, cudaStream_t earlier) {
   return joined.ok() ? cuda_status("cudaEventDestroy", destroyed) : joined;
 }
 
-// What NCCL may connect for anew: it chooses an algorithm by collective, size, type and operator. Sizes by
-// powers of two.
-class Kind {
- public:
-  static constexpr std::size_t kSizes = 64, kTypes = 16, kOps = 8;
-  static constexpr std::size_t kNumber = std::size(kCollectives) * kSizes * kTypes * kOps;
-  static_assert(std::size(kDataTypes) <= kTypes);
+// What NCCL may connect for anew. It connects the ranks once for each of its algorithms, at the first call
+// that takes it, and chooses one by collective, size, type and operator in ways that only it knows: at any
+// size it may be another one. So it is the very size that counts.
+struct Kind {
+  Collective collective;
+  DataType type;
+  ReduceOp op;
+  std::size_t bytes;
+  bool operator==(const Kind&) const = default;
+};
 
-  Kind(Collective collective, std::size_t bytes, DataType type, ReduceOp op) {
-    const auto place = std::find(std::begin(kCollectives), std::end(kCollectives), collective);
-    number_ = static_cast<std::size_t>(place - std::begin(kCollectives));
-    number_ =
-        number_ * kSizes + std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(bytes)), kSizes - 1);
-    number_ = number_ * kTypes + static_cast<std::size_t>(type) % kTypes;
-    number_ = number_ * kOps + static_cast<std::size_t>(op) % kOps;
+// Those that have been called.
+class Kinds {
+ public:
+  bool has(const Kind& kind) const { return called_.contains(kind); }
+  void add(const Kind& kind) {
+    // A program with so many sizes has its calls made anew now and then, which costs a thread each.
+    if (called_.size() >= kMost) called_.clear();
+    try {
+      called_.insert(kind);
+    } catch (const std::bad_alloc&) {
+      // The call has been made, and the next of its kind is taken for the first again.
+    }
   }
-  std::size_t number() const { return number_; }
 
  private:
-  std::size_t number_;
+  static constexpr std::size_t kMost = 4096;
+  struct Hash {
+    std::size_t operator()(const Kind& kind) const {
+      const auto what = static_cast<std::size_t>(kind.collective) << 16 |
+                        static_cast<std::size_t>(kind.type) << 8 | static_cast<std::size_t>(kind.op);
+      return std::hash<std::size_t>()(kind.bytes * 0x9e3779b97f4a7c15u ^ what);
+    }
+  };
+  std::unordered_set<Kind, Hash> called_;
 };
 
 class NcclFallback final : public Fallback {
@@ -119,7 +135,7 @@ class NcclFallback final : public Fallback {
     const auto call = [nccl = &nccl_, comm = comm_, send, recv, count, type, op](Stream on) {
       return nccl->all_reduce(send, recv, count, static_cast<int>(type), static_cast<int>(op), comm, on);
     };
-    return make(call, {Collective::all_reduce, count * size_of(type), type, op}, "ncclAllReduce", stream,
+    return make(call, {Collective::all_reduce, type, op, count * size_of(type)}, "ncclAllReduce", stream,
                 capturing, deadline);
   }
 
@@ -128,12 +144,12 @@ class NcclFallback final : public Fallback {
     const auto enqueues = [nccl = &nccl_, comm = comm_, call, nranks](Stream on) {
       return enqueue(*nccl, comm, call, nranks, on);
     };
-    return make(enqueues, {call.collective, call.count * size_of(call.type), call.type, call.op.op},
+    return make(enqueues, {call.collective, call.type, call.op.op, call.count * size_of(call.type)},
                 name_of(call.collective), stream, capturing, deadline);
   }
 
-  Status messages(std::span<const MessageCall> group, Stream stream, bool capturing,
-                  Deadline deadline) override {
+  Status messages(std::span<const MessageCall> group, Stream stream, bool capturing, Deadline deadline,
+                  Rest* rest) override {
     const auto call = [nccl = &nccl_, comm = comm_,
                        all = std::vector<MessageCall>(group.begin(), group.end())](Stream on) -> Status {
       NL_TRY(nccl->group_start());
@@ -154,8 +170,15 @@ class NcclFallback final : public Fallback {
     for (const MessageCall& message : group)
       ways.set(static_cast<std::size_t>(2 * message.peer + (message.sends ? 1 : 0)));
     if (capturing || (ways & ~ways_).none()) return enqueued(call(stream), "ncclGroupEnd", deadline);
-    NL_TRY(make_first(call, "ncclGroupEnd", static_cast<cudaStream_t>(stream), deadline));
-    ways_ |= ways;
+    NL_TRY_ASSIGN(const Rest first,
+                  begin_first(call, "ncclGroupEnd", static_cast<cudaStream_t>(stream), deadline));
+    const auto second = [this, first, ways]() -> Status {
+      NL_TRY(first());
+      ways_ |= ways;
+      return {};
+    };
+    if (rest == nullptr) return second();
+    *rest = second;
     return {};
   }
 
@@ -164,15 +187,16 @@ class NcclFallback final : public Fallback {
   Status make(const Call& call, Kind kind, const char* what, Stream stream, bool capturing,
               Deadline deadline) {
     // A capture is its thread's affair, and connects nothing that was called before.
-    if (capturing || connected_[kind.number()]) return enqueued(call(stream), what, deadline);
-    NL_TRY(make_first(call, what, static_cast<cudaStream_t>(stream), deadline));
-    connected_.set(kind.number());
+    if (capturing || connected_.has(kind)) return enqueued(call(stream), what, deadline);
+    NL_TRY_ASSIGN(const Rest first, begin_first(call, what, static_cast<cudaStream_t>(stream), deadline));
+    NL_TRY(first());
+    connected_.add(kind);
     return {};
   }
 
   // NCCL may connect, for which its host waits for the other ranks' without a limit.
-  Status make_first(std::function<Status(Stream)> call, const char* what, cudaStream_t stream,
-                    Deadline deadline) {
+  Result<Rest> begin_first(std::function<Status(Stream)> call, const char* what, cudaStream_t stream,
+                           Deadline deadline) {
     std::shared_ptr<memory::OwnStream> own;
     cudaStream_t on = stream;
     // In the thread that makes the call this handle would be another stream.
@@ -182,9 +206,12 @@ class NcclFallback final : public Fallback {
       on = own->get();
       NL_TRY(follow(on, stream));
     }
-    NL_TRY(memory::nccl_call(
-        nccl_, comm_, device_, what, [call = std::move(call), own, on] { return call(on); }, deadline));
-    return own == nullptr ? Status() : follow(stream, on);
+    const Rest made = memory::begin_nccl_call(
+        nccl_, comm_, device_, what, [call = std::move(call), own, on] { return call(on); }, deadline);
+    return Rest([made, own, stream, on]() -> Status {
+      NL_TRY(made());
+      return own == nullptr ? Status() : follow(stream, on);
+    });
   }
 
   static Status enqueue(const Nccl& nccl, ncclComm* comm, const CollectiveCall& call, int nranks,
@@ -253,7 +280,7 @@ class NcclFallback final : public Fallback {
   const Nccl& nccl_;
   ncclComm* comm_;
   int device_;
-  std::bitset<Kind::kNumber> connected_;
+  Kinds connected_;
   std::bitset<2 * protocol::kMaxRanks> ways_;  // of messages that have been made
 };
 

@@ -66,7 +66,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightRouteCounters_t, operations, 16, 8);
   PIN_FIELD(nearlightRouteCounters_t, bytes, 24, 8);
 
-  CHECK(sizeof(nearlightCounters_t) == 616);
+  CHECK(sizeof(nearlightCounters_t) == 640);
   PIN_FIELD(nearlightCounters_t, size, 0, 8);
   PIN_FIELD(nearlightCounters_t, all_reduces, 8, 8);
   PIN_FIELD(nearlightCounters_t, barriers, 16, 8);
@@ -81,6 +81,9 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightCounters_t, reduces, 592, 8);
   PIN_FIELD(nearlightCounters_t, all_to_alls, 600, 8);
   PIN_FIELD(nearlightCounters_t, send_recvs, 608, 8);
+  PIN_FIELD(nearlightCounters_t, all_reduce_rms_norms, 616, 8);
+  PIN_FIELD(nearlightCounters_t, all_reduce_biases, 624, 8);
+  PIN_FIELD(nearlightCounters_t, gemv_all_reduces, 632, 8);
 
   CHECK(sizeof(nearlightRoute_t) == 40);
   PIN_FIELD(nearlightRoute_t, size, 0, 8);
@@ -161,6 +164,7 @@ static void check_numbers(void) {
   CHECK(nearlightCollectiveAllGather == 3 && nearlightCollectiveReduceScatter == 4);
   CHECK(nearlightCollectiveBroadcast == 5 && nearlightCollectiveReduce == 6);
   CHECK(nearlightCollectiveAllToAll == 7);
+  CHECK(nearlightCollectiveAllReduceRmsNorm == 16 && nearlightCollectiveAllReduceBias == 17);
   CHECK(nearlightScalarDevice == 0 && nearlightScalarHostImmediate == 1);
 }
 

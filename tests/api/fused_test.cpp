@@ -116,6 +116,60 @@ TEST(FusedApi, WrongArgumentsAreNamed) {
                nearlightInvalidArgument, {"nearlightAllReduceBias", "bias"});
 }
 
+TEST(FusedApi, IsExplainedAndCounted) {
+  const HostGroup group(2);
+  nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
+  for (const auto collective : {nearlightCollectiveAllReduceRmsNorm, nearlightCollectiveAllReduceBias}) {
+    ASSERT_EQ(nearlightExplainFused(group[1], collective, kTokens, kHidden, nearlightBfloat16, &route),
+              nearlightSuccess)
+        << nearlightGetLastError();
+    EXPECT_STREQ(route.algorithm, "one_shot");
+    EXPECT_STREQ(route.protocol, "sentinel");
+    EXPECT_THAT(route.reason, testing::HasSubstr("CPU: rows"));
+    EXPECT_EQ(route.grid, 1u);
+  }
+  const auto refused = [&](nearlightCollective_t collective, std::size_t tokens, std::size_t hidden,
+                           nearlightDataType_t type, const char* word) {
+    route.grid = 77;
+    expect_error(nearlightExplainFused(group[0], collective, tokens, hidden, type, &route),
+                 nearlightInvalidArgument, {"nearlightExplainFused", word});
+    EXPECT_EQ(route.grid, 77u);
+  };
+  const auto norm = nearlightCollectiveAllReduceRmsNorm;
+  refused(nearlightCollectiveAllReduce, kTokens, kHidden, nearlightBfloat16, "collective: 1");
+  refused(norm, 0, kHidden, nearlightBfloat16, "tokens is 0");
+  refused(norm, kTokens, 1000, nearlightBfloat16, "hidden: 1000");
+  refused(norm, (std::size_t{1} << 20) + 1, kHidden, nearlightBfloat16, "tokens: ");
+  refused(norm, kTokens, kHidden, nearlightFloat32, "type: float");
+  refused(norm, kTokens, kHidden, static_cast<nearlightDataType_t>(77), "type");
+  expect_error(nearlightExplainFused(group[0], norm, kTokens, kHidden, nearlightBfloat16, nullptr),
+               nearlightInvalidArgument, {"route is NULL"});
+  expect_error(nearlightExplainFused(nullptr, norm, kTokens, kHidden, nearlightBfloat16, &route),
+               nearlightInvalidArgument, {"comm"});
+  expect_error(nearlightExplain(group[0], norm, kTokens * kHidden, nearlightBfloat16, nearlightSum, &route),
+               nearlightInvalidArgument, {"collective", "nearlightExplainFused"});
+
+  group.run([](int rank, nearlightComm_t comm) {
+    Buffers buffers(rank);
+    const nearlightRmsNorm_t of_row = buffers.norm();
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(nearlightAllReduceRmsNorm(&of_row, comm, nullptr), nearlightSuccess);
+    }
+    ASSERT_EQ(nearlightAllReduceBias(buffers.input, buffers.weight, buffers.out, kTokens, kHidden,
+                                     nearlightBfloat16, comm, nullptr),
+              nearlightSuccess);
+    nearlightCounters_t counters = NEARLIGHT_COUNTERS_INITIALIZER;
+    ASSERT_EQ(nearlightCommGetCounters(comm, &counters), nearlightSuccess);
+    EXPECT_EQ(counters.all_reduce_rms_norms, 2u);
+    EXPECT_EQ(counters.all_reduce_biases, 1u);
+    EXPECT_EQ(counters.all_reduces, 0u);
+    EXPECT_EQ(counters.bytes, 3 * kCount * 2);
+    ASSERT_EQ(counters.routes, 1u);
+    EXPECT_STREQ(counters.route[0].protocol, "sentinel");
+    EXPECT_EQ(counters.route[0].operations, 3u);
+  });
+}
+
 // A matrix whose rows are the numbers 1, 2, 3, ... of all columns: token t of rank r has (r + 1) * (t + 1) in
 // place of its in_size elements.
 TEST(FusedApi, MultipliesAndSums) {
@@ -176,11 +230,16 @@ TEST(FusedApi, OfCpp) {
   EXPECT_EQ(buffers.sum[5], kOne);  // 2 - 1
   comms[0].all_reduce_bias(buffers.input, buffers.weight, buffers.out, kTokens, kHidden, bf16);
   EXPECT_EQ(buffers.out[0], kThree);
+  const Route route = comms[0].explain_fused(Collective::all_reduce_bias, kTokens, kHidden, bf16);
+  EXPECT_EQ(route.protocol, "sentinel");
+  EXPECT_EQ(comms[0].counters().all_reduce_rms_norms, 1u);
+  EXPECT_EQ(comms[0].counters().all_reduce_biases, 1u);
   alignas(16) std::uint16_t vector[8], matrix[64], product[8];
   for (std::uint16_t& one : vector) one = kOne;
   for (std::uint16_t& one : matrix) one = kTwo;
   comms[0].gemv_all_reduce(vector, matrix, product, 1, 8, 8, bf16);
   EXPECT_EQ(product[7], 0x4180);  // 16
+  EXPECT_EQ(comms[0].counters().gemv_all_reduces, 1u);
   comms[0].all_gather_gemv(vector, matrix, product, 1, 8, 8, bf16);
   EXPECT_EQ(product[0], 0x4180);
   norm.hidden = 7;

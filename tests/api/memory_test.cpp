@@ -158,6 +158,94 @@ TEST(ShortOfMemory, NoOperatorIsMade) {
   EXPECT_GT(failures, 0);
 }
 
+// Two communicators of one rank, each of which sends a number to itself in a group.
+class GroupShortOfMemory : public testing::Test {
+ protected:
+  nearlightResult_t post(int which) {
+    const nearlightComm_t comm = which < 2 ? first_[0] : second_[0];
+    int* const at = &data_[which / 2][which % 2];
+    return which % 2 == 0 ? nearlightSend(at, 1, nearlightInt32, 0, comm, nullptr)
+                          : nearlightRecv(at, 1, nearlightInt32, 0, comm, nullptr);
+  }
+  int arrived() const {
+    int count = 0;
+    for (const auto& pair : data_) count += pair[1] == pair[0] ? 1 : 0;
+    return count;
+  }
+
+  const HostGroup first_{1}, second_{1};
+  int data_[2][2] = {{1, 0}, {2, 0}};  // [communicator][sent, received]
+};
+
+// One call of a group has no memory: none of the group is started, also where the others go together.
+TEST_F(GroupShortOfMemory, NothingIsStartedWithoutOne) {
+  int failures = 0;
+  for (int victim = 0; victim < 4; ++victim) {
+    // Whatever room an earlier group has left is gone with it.
+    ASSERT_EQ(nearlightGroupStart(), nearlightSuccess);
+    bool happened = false;
+    for (int which = 0; which < 4; ++which) {
+      if (which != victim) {
+        ASSERT_EQ(post(which), nearlightSuccess) << nearlightGetLastError();
+        continue;
+      }
+      nearlightResult_t result;
+      {
+        const FailingAllocation failing(0);
+        result = post(which);
+        happened = failing.happened();
+      }
+      EXPECT_EQ(result, happened ? nearlightSystemError : nearlightSuccess);
+      if (happened) {
+        EXPECT_THAT(nearlightGetLastError(), testing::HasSubstr("out of memory"));
+      }
+    }
+    if (happened) {
+      ++failures;
+      expect_error(nearlightGroupEnd(), nearlightSystemError,
+                   {"nearlightGroupEnd", "no memory for a message", "none is started"});
+      EXPECT_EQ(arrived(), 0) << "without message " << victim;
+    } else {
+      ASSERT_EQ(nearlightGroupEnd(), nearlightSuccess) << nearlightGetLastError();
+      EXPECT_EQ(arrived(), 2);
+    }
+    data_[0][1] = data_[1][1] = 0;
+  }
+  EXPECT_GE(failures, 3);  // a vector that doubles has room for the fourth
+  expect_error(nearlightGroupEnd(), nearlightInvalidUsage, {"no group"});
+}
+
+// The end of a group: what each communicator has in it is started as a whole or not at all, an error tells
+// that one was not, and the thread is out of the group.
+TEST_F(GroupShortOfMemory, TheEndStartsAllOfACommunicatorOrNothing) {
+  int failures = 0, in_part = 0;
+  for (std::int64_t n = 0;; ++n) {
+    ASSERT_LT(n, 1000);
+    ASSERT_EQ(nearlightGroupStart(), nearlightSuccess);
+    for (int which = 0; which < 4; ++which) ASSERT_EQ(post(which), nearlightSuccess);
+    nearlightResult_t result;
+    bool happened;
+    {
+      const FailingAllocation failing(n);
+      result = nearlightGroupEnd();
+      happened = failing.happened();
+    }
+    if (result == nearlightSuccess) {
+      EXPECT_EQ(arrived(), 2) << "allocation " << n;
+    } else {
+      ++failures;
+      EXPECT_EQ(result, nearlightSystemError) << nearlightGetLastError();
+      EXPECT_LT(arrived(), 2) << "allocation " << n;
+      in_part += arrived() == 1 ? 1 : 0;
+    }
+    expect_error(nearlightGroupEnd(), nearlightInvalidUsage, {"no group"});
+    data_[0][1] = data_[1][1] = 0;
+    if (!happened) break;
+  }
+  EXPECT_GT(failures, 3);
+  EXPECT_GT(in_part, 1) << "what one communicator has no memory for keeps the other's from starting";
+}
+
 // Each of the threads that creation needs, in turn.
 TEST(ShortOfThreads, CreationSaysSoAndLeavesNothingBehind) {
   const int before = open_descriptors();

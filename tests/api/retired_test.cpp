@@ -167,6 +167,30 @@ TEST_F(Retired, ItIsAtRestWhenItIsTaken) {
   EXPECT_EQ(std::memcmp(control->host_turn(), &fresh, sizeof fresh), 0);
 }
 
+// What could not be made as a whole is nothing to take.
+TEST_F(Retired, WhatIsNotWholeIsNotTaken) {
+  const CudaControl::Parts parts{
+      .regions = 1, .pipe_ends = 1, .traced = true, .staging = true, .buffer_bytes = 64};
+  int failures = 0;
+  for (int n = 0; n < 50; ++n) {
+    CudaControl::free_retired(0);
+    EXPECT_EQ(fake_cuda::live(), 0);
+    fake_cuda::fail_call(n);
+    const bool made = CudaControl::create(0, parts, 0).ok();
+    const std::string failed = fake_cuda::failed_call();
+    fake_cuda::fail_call(-1);
+    if (failed.empty()) break;
+    ++failures;
+    EXPECT_FALSE(made) << failed;
+    const auto next = CudaControl::create(0, parts, 3);
+    ASSERT_TRUE(next.ok()) << "after " << failed;
+    EXPECT_NE((*next)->buffer(), nullptr) << "after " << failed;
+    EXPECT_NE((*next)->staging(), nullptr);
+    EXPECT_EQ((*next)->states()->epoch, 3u);
+  }
+  EXPECT_GE(failures, 15);
+}
+
 // Each call of CUDA's that fails while it is put to rest: an error, and it is not lost.
 TEST_F(Retired, ARefusalWhileItIsTakenLosesNothing) {
   const CudaControl::Parts parts{.regions = 1, .pipe_ends = 1, .traced = true, .buffer_bytes = 64};

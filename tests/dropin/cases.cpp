@@ -1,4 +1,4 @@
-// The cases. Streams are numbers here: 1 is s1 in the log.
+// Cases of calls: what is taken, passed on, and in which order.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -9,48 +9,12 @@
 #include <vector>
 
 #include "tests/dropin/fake_nccl.hpp"
+#include "tests/dropin/pair.hpp"
 #include "tests/dropin/program.hpp"
 
 namespace nearlight::test {
 
 namespace {
-
-cudaStream_t stream(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(number); }
-
-// Two ranks of one thread, as ncclCommInitAll makes them.
-struct Pair {
-  Pair() { CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess); }
-  ~Pair() {
-    for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
-  }
-  ncclComm_t& operator[](int rank) { return comms[rank]; }
-  ncclComm_t comms[2] = {};
-};
-
-// What each rank sends: rank + 1 everywhere.
-struct Buffers {
-  explicit Buffers(std::size_t count) {
-    for (int rank = 0; rank < 2; ++rank) {
-      send[rank].assign(count, static_cast<float>(rank + 1));
-      recv[rank].assign(count, -1.0F);
-    }
-  }
-  bool all_are(float value) const {
-    for (const auto& part : recv) {
-      for (const float element : part) {
-        if (element != value) return false;
-      }
-    }
-    return true;
-  }
-  std::vector<float> send[2], recv[2];
-};
-
-ncclResult_t reduce(Pair& pair, Buffers& buffers, int rank, std::uintptr_t on, ncclRedOp_t op = ncclSum,
-                    ncclDataType_t type = ncclFloat32) {
-  return ncclAllReduce(buffers.send[rank].data(), buffers.recv[rank].data(), buffers.send[rank].size(), type,
-                       op, pair[rank], stream(on));
-}
 
 void taken() {
   Pair pair;
@@ -268,143 +232,6 @@ void failures() {
   fakeNcclSetCompanionFailure(0);
 }
 
-// Ranks that are threads; made, split, shrunk, finalized, revoked, aborted, destroyed.
-void life() {
-  ncclUniqueId id;
-  CHECK(ncclGetUniqueId(&id) == ncclSuccess);
-  // The rank that comes last writes for all: the values outlive the threads.
-  float values[4] = {0, 1, 2, 3}, sums[4] = {};
-  on_ranks(4, [&](int rank) {
-    ncclComm_t world = nullptr, half = nullptr, none = nullptr, smaller = nullptr;
-    CHECK(ncclCommInitRank(&world, 4, id, rank) == ncclSuccess);
-    CHECK(ncclCommSplit(world, rank % 2, -rank, &half, nullptr) == ncclSuccess);
-    CHECK(ncclCommSplit(world, rank == 3 ? NCCL_SPLIT_NOCOLOR : 0, rank, &none, nullptr) == ncclSuccess);
-    CHECK((none == nullptr) == (rank == 3));
-    int excluded[] = {3};
-    if (rank != 3)
-      CHECK(ncclCommShrink(world, excluded, 1, &smaller, nullptr, NCCL_SHRINK_ABORT) == ncclSuccess);
-    float &value = values[rank], &sum = sums[rank];
-    CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, half, stream(1)) == ncclSuccess);
-    if (rank != 3) {
-      CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, smaller, stream(1)) == ncclSuccess);
-      CHECK(ncclCommFinalize(smaller) == ncclSuccess);
-      CHECK(ncclCommDestroy(smaller) == ncclSuccess);
-      CHECK(ncclCommDestroy(none) == ncclSuccess);
-    }
-    CHECK(ncclCommRevoke(half, NCCL_REVOKE_DEFAULT) == ncclSuccess);
-    CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, half, stream(9)) == ncclInvalidUsage);
-    CHECK(ncclCommDestroy(half) == ncclSuccess);
-    CHECK(ncclCommAbort(world) == ncclSuccess);
-  });
-  CHECK(fakeNcclLive() == 0);
-  // Of each communicator of more than one rank there was a companion, which went before its communicator but
-  // where it was aborted. Three worlds' worth of stops: those of the shrunk world's three ranks come twice.
-  std::string expected;
-  for (const char* rank : {"0", "1", "2"})
-    expected += std::string("stop r") + rank + "\nstop r" + rank + "\n";
-  expected += "stop r3\n";
-  for (const char* rank : {"0", "1", "2", "3"})
-    expected += std::string("gone r") + rank + "\nabort r" + rank + "\nfree r" + rank + "\n";
-  for (const char* rank : {"0", "0", "1", "1"})
-    expected += std::string("revoke r") + rank + "\nstop r" + rank + "\ndrain r" + rank + "\nfree r" + rank +
-                "\ndestroy r" + rank + "\nnearlight AllReduce r" + rank + " s1 1\n";
-  for (const char* rank : {"0", "1", "2"})
-    expected += std::string("nearlight AllReduce r") + rank + " s1 1\ndrain r" + rank + "\nfree r" + rank +
-                "\nfinalize r" + rank + "\ndestroy r" + rank + "\ndrain r" + rank + "\nfree r" + rank +
-                "\ndestroy r" + rank + "\n";
-  check_log(__FILE__, __LINE__, expected, true);
-}
-
-// The companion goes before what it holds.
-void order_of_ending() {
-  {
-    Pair pair;
-    Buffers small(4);
-    for (int rank = 0; rank < 2; ++rank) CHECK(reduce(pair, small, rank, 1) == ncclSuccess);
-    fakeNcclLogClear();
-    CHECK(ncclCommFinalize(pair[0]) == ncclSuccess);
-    CHECK_LOG("drain r0\nfree r0\nfinalize r0\n");
-  }
-  CHECK_LOG("destroy r0\ndrain r1\nfree r1\ndestroy r1\n");
-  ncclComm_t comms[2];
-  CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
-  CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
-  CHECK_LOG("stop r0\ngone r0\nabort r0\nfree r0\n");
-  // What NCCL does not destroy is still there, without its companion.
-  fakeNcclFailNext(ncclInvalidArgument);
-  CHECK(ncclCommDestroy(comms[1]) == ncclInvalidArgument);
-  CHECK_LOG("drain r1\nfree r1\ndestroy r1\n");
-  float value = 1, sum = 0;
-  CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comms[1], stream(4)) == ncclSuccess);
-  CHECK_LOG("nccl AllReduce r1 s4 1\n");
-  CHECK(ncclCommAbort(comms[1]) == ncclSuccess);
-  CHECK_LOG("abort r1\n");
-  CHECK(ncclCommDestroy(nullptr) == ncclSuccess);
-}
-
-// Two communicators from one thread inside a group, as programs of one process make them.
-void made_in_a_group() {
-  ncclUniqueId id;
-  CHECK(ncclGetUniqueId(&id) == ncclSuccess);
-  Pair pair;
-  ncclComm_t comms[2] = {};
-  CHECK(ncclGroupStart() == ncclSuccess);
-  for (int rank = 0; rank < 2; ++rank) CHECK(ncclCommInitRank(&comms[rank], 2, id, rank) == ncclSuccess);
-  CHECK(ncclGroupEnd() == ncclSuccess);
-  fakeNcclLogClear();
-  float values[2] = {1, 2}, sums[2] = {};
-  for (int rank = 0; rank < 2; ++rank) {
-    CHECK(ncclAllReduce(&values[rank], &sums[rank], 1, ncclFloat32, ncclSum, comms[rank], stream(1)) ==
-          ncclSuccess);
-  }
-  CHECK(sums[0] == 3 && sums[1] == 3);
-  CHECK_LOG("nearlight AllReduce r0 s1 1\nnearlight AllReduce r1 s1 1\n");
-  for (ncclComm_t comm : comms) CHECK(ncclCommDestroy(comm) == ncclSuccess);
-}
-
-// Two ranks, each with its configuration: calls that are taken, and whether those of a communicator that is
-// split from it are.
-void made_with(const ncclConfig_t (&configs)[2], bool taken, ncclConfig_t* of_the_split, bool split_taken) {
-  ncclUniqueId id;
-  CHECK(ncclGetUniqueId(&id) == ncclSuccess);
-  float value = 1, sums[2] = {}, sums_of_split[2] = {};
-  on_ranks(2, [&](int rank) {
-    ncclConfig_t config = configs[rank];
-    ncclComm_t comm = nullptr, split = nullptr;
-    CHECK(ncclCommInitRankConfig(&comm, 2, id, rank, &config) == ncclSuccess);
-    CHECK(ncclAllReduce(&value, &sums[rank], 1, ncclFloat32, ncclSum, comm, stream(1)) == ncclSuccess);
-    CHECK(ncclCommSplit(comm, 0, rank, &split, of_the_split) == ncclSuccess);
-    CHECK(ncclAllReduce(&value, &sums_of_split[rank], 1, ncclFloat32, ncclSum, split, stream(2)) ==
-          ncclSuccess);
-  });
-  const std::string log = fakeNcclLogText();
-  fakeNcclLogClear();
-  const auto has = [&log](const char* who, const char* stream) {
-    return log.find(std::string(who) + " AllReduce r1 " + stream + " 1") != std::string::npos;
-  };
-  CHECK(has(taken ? "nearlight" : "nccl", "s1"));
-  CHECK(has(split_taken ? "nearlight" : "nccl", "s2"));
-}
-
-// What limits the CTAs is respected by all ranks, and by what is split without a configuration of its own.
-void refused_by_configuration() {
-  ncclConfig_t plain = NCCL_CONFIG_INITIALIZER, limited = plain, careful = plain;
-  limited.maxCTAs = 4;
-  careful.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
-  made_with({plain, plain}, true, nullptr, true);
-  made_with({plain, limited}, false, nullptr, false);
-  made_with({limited, plain}, false, &plain, true);
-  made_with({plain, plain}, true, &limited, false);
-  made_with({careful, careful}, false, nullptr, false);
-  // Programs of an older NCCL give a shorter structure: what it lacks is whatever stands behind it.
-  ncclConfig_t older = limited, oldest = limited;
-  older.size = offsetof(ncclConfig_t, splitShare);
-  older.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
-  made_with({older, older}, false, nullptr, false);
-  oldest.size = offsetof(ncclConfig_t, maxCTAs);
-  made_with({oldest, oldest}, true, nullptr, true);
-}
-
 // No companion, no difference but the reason; a world of one rank is silent.
 void all_forwarded() {
   Pair pair;
@@ -419,15 +246,6 @@ void all_forwarded() {
   CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, alone, stream(1)) == ncclSuccess && sum == 7);
   CHECK(ncclCommDestroy(alone) == ncclSuccess);
   CHECK_LOG("nccl AllReduce r0 s1 1\ndestroy r0\n");
-}
-
-// The ranks may disagree about it: the program must not go on with it.
-void broken_creation() {
-  ncclComm_t comms[2] = {};
-  CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclRemoteError);
-  CHECK(comms[0] == nullptr && comms[1] == nullptr);
-  CHECK(std::strstr(ncclGetLastError(nullptr), "rank 1 did not come in time") != nullptr);
-  CHECK(fakeNcclLive() == 0);
 }
 
 // Threads with a communicator of their own each, and queries from another thread meanwhile.
@@ -457,17 +275,6 @@ void threads() {
   }
   for (std::thread& thread : all) thread.join();
   CHECK(fakeNcclLive() == 0);
-}
-
-// Ends without destroying its communicators.
-void never_destroyed() {
-  static ncclComm_t comms[2];
-  CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
-  Buffers small(4);
-  for (int rank = 0; rank < 2; ++rank) {
-    CHECK(ncclAllReduce(small.send[rank].data(), small.recv[rank].data(), 4, ncclFloat32, ncclSum,
-                        comms[rank], stream(1)) == ncclSuccess);
-  }
 }
 
 void newer_function() {
@@ -525,14 +332,8 @@ constexpr Case kCases[] = {{"taken", taken},
                            {"simulated_group", simulated_group},
                            {"stops_before_nccl", stops_before_nccl},
                            {"failures", failures},
-                           {"life", life},
-                           {"order_of_ending", order_of_ending},
-                           {"made_in_a_group", made_in_a_group},
-                           {"refused_by_configuration", refused_by_configuration},
                            {"all_forwarded", all_forwarded},
-                           {"broken_creation", broken_creation},
                            {"threads", threads},
-                           {"never_destroyed", never_destroyed},
                            {"newer_function", newer_function},
                            {"missing_function", missing_function},
                            {"cost", cost}};

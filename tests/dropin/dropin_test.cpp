@@ -77,6 +77,8 @@ TEST(DropIn, SeveralCommunicatorsInAGroup) { expect_good("several_communicators"
 TEST(DropIn, StreamsOfAGroupWaitForEachOther) { expect_good("group_with_streams"); }
 TEST(DropIn, TakenAndForwardedFollowEachOther) { expect_good("taken_and_forwarded_on_two_streams"); }
 TEST(DropIn, NonBlockingGroupIsEnqueuedBeforeItsEnd) { expect_good("non_blocking_group"); }
+TEST(DropIn, WhoOnlyAsksForErrorsFreesNothing) { expect_good("asked_while_it_ends"); }
+TEST(DropIn, AnAbortEndsTheFinalizeOfAnotherThread) { expect_good("aborted_while_it_is_finalized"); }
 TEST(DropIn, SendsAndReceivesOfAGroupGoTogether) { expect_good("grouped_messages"); }
 TEST(DropIn, SimulatedGroupStartsNothing) { expect_good("simulated_group"); }
 TEST(DropIn, FullStopBeforeNccl) { expect_good("stops_before_nccl"); }

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -34,6 +35,8 @@ std::atomic<bool> quiet{false};
 std::atomic<int> fail_next{0}, companion_failure{0};
 std::atomic<int> live{0};
 std::atomic<bool> held{false};
+std::atomic<bool> holds_question{false}, question_held{false};
+std::atomic<int> questions{0};
 
 std::size_t size_of(int type) {
   constexpr std::size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
@@ -260,6 +263,16 @@ void fakeNcclSetCompanionFailure(int code) { companion_failure = code; }
 int fakeNcclCompanionFailure() { return companion_failure; }
 void fakeNcclHold(int value) { held = value != 0; }
 int fakeNcclHeld() { return held ? 1 : 0; }
+void fakeNcclHoldQuestion(int value) { question_held = holds_question = value != 0; }
+int fakeNcclQuestions() { return questions; }
+void fakeNcclAsked() {
+  if (!holds_question.exchange(false)) return;
+  ++questions;
+  const auto end = std::chrono::steady_clock::now() + kLimit;
+  while (question_held && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  --questions;
+}
 int fakeNcclRank(ncclComm_t comm) { return comm->rank; }
 int fakeNcclLive() { return live; }
 

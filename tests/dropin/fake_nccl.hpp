@@ -24,6 +24,12 @@ int fakeNcclCompanionFailure();
 // 1: what companions have enqueued does not come to its end.
 void fakeNcclHold(int held);
 int fakeNcclHeld();
+// 1: the next question how a companion is is not answered before this is 0 again, or ten seconds are over.
+void fakeNcclHoldQuestion(int held);
+// How many are not answered yet.
+int fakeNcclQuestions();
+// A companion's, when it is asked.
+void fakeNcclAsked();
 
 // All ranks give a value and get those of all; 0 when they do not come within ten seconds. For whoever stands
 // beside a communicator.

@@ -51,7 +51,7 @@ void on_ranks(int nranks, const std::function<void(int)>& body) {
 }
 
 int run_case(const std::string& name) {
-  for (const auto all : {cases(), non_blocking_cases()}) {
+  for (const auto all : {cases(), life_cases(), non_blocking_cases()}) {
     for (const Case& one : all) {
       if (name != one.name) continue;
       one.run();

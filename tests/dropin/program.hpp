@@ -25,6 +25,7 @@ struct Case {
   void (*run)();
 };
 std::span<const Case> cases();
+std::span<const Case> life_cases();
 std::span<const Case> non_blocking_cases();
 
 }  // namespace nearlight::test

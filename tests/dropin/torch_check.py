@@ -23,6 +23,10 @@ import sys
 import tempfile
 import time
 
+# Beside this file in the GPU bundle.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+from process_group import GRACE_S, end_group
+
 ALL = {"NEARLIGHT_DROPIN_TAKES": "all"}
 # Program, variables, functions that the drop-in must have taken.
 CASES = (("collectives", {}, ("AllReduce",)),
@@ -37,7 +41,6 @@ CASES = (("collectives", {}, ("AllReduce",)),
 CPU_PROGRAMS = ("ddp", "fsdp", "tensor_parallel", "sequence_parallel")
 # Relative to the largest value: what another order of rounding may give.
 TOLERANCE = 1e-2
-GRACE_S = 10  # between SIGTERM, on which the counts are printed, and SIGKILL
 DEVICE = "cuda"
 
 
@@ -205,19 +208,6 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
-
-
-def end_group(process):
-    """Of a process and all that it has started. SIGTERM first: the counts are printed then."""
-    for number, wait in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            pass
-        try:
-            process.wait(timeout=wait)
-        except subprocess.TimeoutExpired:
-            pass
 
 
 def run_both(program, prefix, folder, limit, more):

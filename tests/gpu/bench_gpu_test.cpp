@@ -145,6 +145,40 @@ TEST(BenchGpu, APairOfWhatIsNotTracedIsRefused) {
   EXPECT_THAT(result.status().text(), HasSubstr("nothing is traced"));
 }
 
+// The product alone, fused and in a kernel of its own, each with a result that is checked.
+void expect_products(const std::vector<int>& devices, std::size_t rows, std::size_t columns,
+                     std::size_t tokens) {
+  for (const Mode mode : {Mode::graph, Mode::eager}) {
+    CudaJob job = job_of(devices, mode, {});
+    job.cases = {{rows * tokens, DataType::bf16, ReduceOp::sum}};
+    job.gemv = columns;
+    job.tokens = tokens;
+    const auto result = run(job);
+    ASSERT_TRUE(result.ok());
+    std::vector<std::string> impls;
+    for (const Measured& entry : result->measured) {
+      impls.push_back(entry.impl);
+      const auto times = entry.samples.summary();
+      ASSERT_TRUE(times.ok());
+      std::printf("  %s, %zu x %zu, %zu tokens: %.2f us\n", entry.impl.c_str(), rows, columns, tokens,
+                  times->p50_us);
+    }
+    EXPECT_THAT(impls, testing::ElementsAre("nearlight", "nearlight_gemv", "nearlight_gemv_all_reduce",
+                                            "nearlight_after_gemv"));
+    const cli::ResultFile file =
+        bench::file_of({"bench"}, result->setting, bench::rows_of(result->measured, result->setting, mode));
+    EXPECT_THAT(cli::find_faults(file), IsEmpty());
+  }
+}
+TEST(BenchGpu, ProductsWithTheirAllReduce) {
+  expect_products({0, 0}, 1024, 512, 2);
+  expect_products({0, 0}, 8192, 4096, 1);
+}
+TEST(BenchGpuTwoGpus, ProductsWithTheirAllReduce) {
+  expect_products({0, 1}, 8192, 4096, 1);
+  expect_products({0, 1}, 1024, 4096, 16);
+}
+
 TEST(BenchGpu, TwoJobsInEagerModeAreRefused) {
   CudaJob job = job_of({0, 0}, Mode::eager, {128});
   job.jobs = 2;

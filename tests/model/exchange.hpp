@@ -49,7 +49,8 @@ struct Case {
   // Lanes of the last rank, unless 0: fewer threads in all, so a deeper search.
   static constexpr int kLanesOfLastRank = 0;
   static constexpr int kSlots = 1, kCells = 1, kPackets = 1, kWide = 0;
-  static constexpr int kHeld = 0;        // packs a thread keeps in registers: the GPU's variant when not 0
+  static constexpr int kHeld = 0;    // packs a thread keeps in registers: the GPU's variant when not 0
+  static constexpr int kAtOnce = 0;  // packets of a thread under way: the variant for whole runs when not 0
   static constexpr int kSlotsMoved = 0;  // every other session begins at this slot
   // Far from the wrap, whose fences would do for others that are missing.
   static constexpr std::uint32_t kInitialEpoch = last_epoch == 0xffffffffu ? 100 : 0;
@@ -144,6 +145,10 @@ struct Exchange : Scenario {
     } else if (C::kStepList[step].protocol == Protocol::ll) {
       algorithm::one_shot_ll<Math, kRanks, C::kHeld>(session, {0, 1}, in, out, algorithm::NoDelay{});
     } else if (C::kStepList[step].protocol == Protocol::sentinel) {
+      if constexpr (C::kAtOnce != 0) {
+        return algorithm::one_shot_sentinel_whole<Math, typename C::Rewrite, kRanks, C::kAtOnce>(
+            session, {0, 1}, 1, in, out, algorithm::NoDelay{});
+      }
       algorithm::one_shot_sentinel<Math, typename C::Rewrite, kRanks>(session, {0, 1}, 1, in, out,
                                                                       algorithm::NoDelay{});
     } else if (C::kStepList[step].protocol == Protocol::ll128) {

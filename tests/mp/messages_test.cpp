@@ -334,7 +334,9 @@ TEST_P(Messages, AnAbortEndsTheWait) {
   run(2, patient(), [](runtime::Communicator& comm, Exchange& group, Problems& problems) {
     if (comm.rank() == 0) {
       std::thread stopper([&] {
-        std::this_thread::sleep_for(milliseconds(50));
+        if (!wait_until([&] { return comm.dump().find(": running") != std::string::npos; },
+                        milliseconds(60'000)))
+          problems.add("the call never began");
         comm.abort();
       });
       float value = 1;

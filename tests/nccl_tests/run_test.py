@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -220,6 +221,31 @@ class Run(unittest.TestCase):
                             "#  0  1 2 3 4 5 6 7 8 9 10 11 12\n")
         self.assertEqual(len(rows), 1)
         self.assertEqual((rows[0].bytes, rows[0].times_us, rows[0].wrong), (8589934592, (1.2e7, 26109.2), (1e6, None)))
+
+
+class EndGroup(unittest.TestCase):
+    """What ends at SIGTERM has its say; what does not, and what it has started, is killed."""
+
+    def start(self, text):
+        process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, start_new_session=True)
+        self.addCleanup(process.stdout.close)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        return process
+
+    def test_what_ends_at_the_first_signal_prints(self):
+        process = self.start("import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('counts')))\n"
+                             "print('ready', flush=True)\nsignal.pause()")
+        tool.end_group(process, 30)
+        self.assertEqual((process.returncode, process.stdout.read()), (0, b"counts\n"))
+
+    def test_what_does_not_is_killed_with_its_children(self):
+        process = self.start("import signal, subprocess, sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                             "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+                             "print('ready', flush=True)\nsignal.pause()")
+        tool.end_group(process, 0.2)
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        # The child had the other end of the pipe.
+        self.assertEqual(process.stdout.read(), b"")
 
 
 if __name__ == "__main__":

@@ -224,6 +224,11 @@ class Threads(unittest.TestCase):
         route = self.comms[0].explain(2, nearlight.DataType.float32)
         self.assertEqual([(one.algorithm, one.protocol) for one in counters.routes], [(route.algorithm, route.protocol)])
         self.assertTrue(route.reason)
+        fused = self.comms[0].explain_fused(nearlight.Collective.all_reduce_bias, 4, 2048, nearlight.DataType.bfloat16)
+        self.assertEqual((fused.algorithm, fused.protocol), ("one_shot", "sentinel"))
+        self.assertEqual((counters.all_reduce_rms_norms, counters.all_reduce_biases), (0, 0))
+        with self.assertRaisesRegex(nearlight.InvalidArgument, "hidden: 7"):
+            self.comms[0].explain_fused(nearlight.Collective.all_reduce_bias, 4, 7, nearlight.DataType.bfloat16)
         self.assertEqual((self.comms[1].info().rank, self.comms[1].info().backend), (1, "host"))
         self.assertEqual((self.comms[1].rank, self.comms[1].nranks), (1, 2))
         self.assertIsNone(self.comms[0].status().error)

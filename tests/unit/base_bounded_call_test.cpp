@@ -28,6 +28,43 @@ TEST(BoundedCall, TakesAFarDeadline) {
       bounded_call([](LeftAlone&) { return Status(); }, Deadline::after(24h * 36500), too_late()).ok());
 }
 
+// Two that need each other, begun by one thread, which waits for them afterwards.
+TEST(BoundedCall, InTwoHalvesBeginsAtOnce) {
+  std::promise<void> first_is_there, second_is_there;
+  const auto first = begin_bounded_call(
+      [&](LeftAlone&) {
+        first_is_there.set_value();
+        return second_is_there.get_future().wait_for(1min) == std::future_status::ready ? Status()
+                                                                                        : too_late();
+      },
+      Deadline::after(2min), too_late());
+  const auto second = begin_bounded_call(
+      [&](LeftAlone&) {
+        second_is_there.set_value();
+        return first_is_there.get_future().wait_for(1min) == std::future_status::ready
+                   ? failure(Code::cuda_error, "no")
+                   : too_late();
+      },
+      Deadline::after(2min), too_late());
+  EXPECT_TRUE(first().ok());
+  EXPECT_EQ(second().code(), Code::cuda_error);
+}
+
+TEST(BoundedCall, WhoNeverWaitsLeavesItAlone) {
+  const auto left_alone = std::make_shared<std::promise<bool>>();
+  auto outcome = left_alone->get_future();
+  {
+    const auto rest = begin_bounded_call(
+        [left_alone](LeftAlone& alone) {
+          left_alone->set_value(alone.after(1min));
+          return Status();
+        },
+        Deadline::after(1min), too_late());
+  }
+  ASSERT_EQ(outcome.wait_for(1min), std::future_status::ready);
+  EXPECT_TRUE(outcome.get());
+}
+
 TEST(BoundedCall, IsAThreadOfItsOwn) {
   const auto here = std::this_thread::get_id();
   std::thread::id there = here;

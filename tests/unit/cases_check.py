@@ -12,7 +12,7 @@ import sys
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CASES = os.path.join("docs", "dev", "cases.md")
 REQUIRED = ("A2 A3 A4 A5 A6 A7 A9 A10 A14 A16 A18 B16 B3 B4 B5 B7 B11 B12 B13 B14 B15 C5 C6 C7 C8 C9 C10 C11 C12 C13 D1 D5 D6 D7 D9"
-            " A11 C1 D2 D3 D4 D8 E1 E2 E4 E5 E6 E7 E9 E10 E11 E12 E13 F4 F5 F8 F9 F10 F15 G1 G2 G3 G4 G7 H1 H2 H3 H4 H5 H8".split()
+            " A11 C1 D2 D3 D4 D8 E1 E2 E4 E5 E6 E7 E9 E10 E11 E12 E13 F4 F5 F8 F9 F10 F15 G1 G2 G3 G4 G7 H1 H2 H3 H4 H5 H7 H8".split()
             + ["1", "2", "3", "4", "5", "6", "8"])
 
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.(?:cpp|py)):(\w+)\.(\w+)`")

@@ -137,10 +137,67 @@ TEST_F(NcclFallback, CallsOfAKindThatIsConnectedAreMadeInPlace) {
   EXPECT_TRUE(made_in_place(DataType::f32, ReduceOp::sum));
   EXPECT_FALSE(made_in_place(DataType::f32, ReduceOp::max));
   EXPECT_FALSE(made_in_place(DataType::bf16, ReduceOp::sum));
-  count_ = 1 << 20;
+  // NCCL's choice may change at any size.
+  count_ = 18;
   EXPECT_FALSE(made_in_place(DataType::f32, ReduceOp::sum)) << "of another size";
   ASSERT_TRUE(call(DataType::f32, ReduceOp::sum).ok());
   EXPECT_TRUE(made_in_place(DataType::f32, ReduceOp::sum));
+  count_ = 17;
+  EXPECT_TRUE(made_in_place(DataType::f32, ReduceOp::sum)) << "still known";
+}
+
+// More sizes than are kept: the first ones are made with a limit again, and nothing grows.
+TEST_F(NcclFallback, ItKeepsSoManyKindsAndNoMore) {
+  for (count_ = 1; count_ <= 4097; ++count_) ASSERT_TRUE(call(DataType::f32, ReduceOp::sum).ok());
+  const auto begins_anew = [this](std::size_t count) {
+    count_ = count;
+    hold(true);
+    const bool timed_out =
+        call(DataType::f32, ReduceOp::sum, std::chrono::milliseconds(20)).code() == Code::timeout;
+    hold(false);
+    while (waiting() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return timed_out;
+  };
+  EXPECT_TRUE(begins_anew(1));
+  EXPECT_TRUE(begins_anew(4096));
+}
+
+// Two ranks of one thread, whose first messages wait for each other inside NCCL: both begin before either is
+// waited for.
+TEST_F(NcclFallback, FirstMessagesOfOneThreadsRanksGoTogether) {
+  const auto nccl = memory::Nccl::attached();
+  ASSERT_TRUE(nccl.ok());
+  const auto other = make_nccl_fallback(**nccl, comm_, 1);
+  const MessageCall to_1{true, &send_, 1, DataType::i32, 1}, from_0{false, &recv_, 1, DataType::i32, 0};
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  hold(true);  // until both are there, as NCCL
+  Rest first, second;
+  ASSERT_TRUE(fallback_->messages({&to_1, 1}, stream_, false, deadline, &first).ok());
+  ASSERT_TRUE(other->messages({&from_0, 1}, stream_, false, deadline, &second).ok());
+  ASSERT_TRUE(first && second);
+  while (waiting() != 2 && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(waiting(), 2);
+  hold(false);
+  EXPECT_TRUE(first().ok());
+  EXPECT_TRUE(second().ok());
+  // From here on they are made in place, and there is nothing to wait for.
+  Rest none;
+  EXPECT_TRUE(fallback_->messages({&to_1, 1}, stream_, false, deadline, &none).ok());
+  EXPECT_FALSE(none);
+  EXPECT_EQ(fake_->calls, 3);
+}
+
+// What nobody else sends for: the second half tells.
+TEST_F(NcclFallback, TheSecondHalfHasTheLimit) {
+  const MessageCall to_1{true, &send_, 1, DataType::i32, 1};
+  hold(true);
+  Rest rest;
+  ASSERT_TRUE(
+      fallback_->messages({&to_1, 1}, stream_, false, Deadline::after(std::chrono::milliseconds(50)), &rest)
+          .ok());
+  EXPECT_EQ(rest().code(), Code::timeout);
+  hold(false);
+  while (waiting() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 // A failed first call has connected nothing.

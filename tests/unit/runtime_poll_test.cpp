@@ -96,6 +96,31 @@ TEST(Poll, TheLastLookIsTheLast) {
   EXPECT_EQ(attempts, 2 * HostSpace::kPollsPerCheck + 1);
 }
 
+// The end of a call ends every wait in it, however short that one was, but not what is there.
+TEST(Poll, EndsWithTheCall) {
+  constexpr std::uint64_t kTimeoutNs = 200, kEndNs = 1000;
+  const Control<SetClockSpace> control{.timeout_ns = kTimeoutNs, .end_ns = kEndNs};
+  SetClockSpace::time_ns = 1;
+  int waits = 0;
+  const auto comes_late = [&control](std::uint64_t step_ns, bool comes) {
+    std::uint32_t attempts = 0;
+    return poll<SetClockSpace>(control, [&] {
+      // Behind the first look at the clock.
+      if (++attempts != HostSpace::kPollsPerCheck + 1) return false;
+      SetClockSpace::time_ns += step_ns;
+      return comes;
+    });
+  };
+  while (SetClockSpace::time_ns + kTimeoutNs - 1 < kEndNs) {
+    ASSERT_EQ(comes_late(kTimeoutNs - 1, true), Wait::ok);
+    ++waits;
+  }
+  EXPECT_EQ(waits, 5);
+  EXPECT_EQ(comes_late(kEndNs - 1 - SetClockSpace::time_ns, true), Wait::ok);
+  EXPECT_EQ(comes_late(1, false), Wait::timeout);
+  EXPECT_EQ(poll<SetClockSpace>(control, [] { return true; }), Wait::ok);
+}
+
 TEST(Faults, TheFirstIsKept) {
   std::uint32_t abort = 0, claim = 0, valid = 0;
   FaultRecord record{};

@@ -14,7 +14,8 @@ using GemvKernel = void (*)(const GemvArgs);
 
 // kMax 1: one rank alone. Of up to two ranks two CTAs fit an SM where their tokens do, so that the next
 // kernel's may fetch its first lines meanwhile; more ranks need more registers, and what is on its way to one
-// must not be moved away from it. Before the wait nothing is read: fetching into L2 is not reading.
+// must not be moved away from it. Before the wait nothing is read: fetching into L2 is not reading. The next
+// kernel is let in by the product.
 template <class T, int kMax, Variant variant>
 __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
     gemv(const __grid_constant__ GemvArgs args) {
@@ -27,7 +28,6 @@ __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
                                    args.splits, args.shared_bytes != 0);
   product.fetch(share.tile_if(product.team(), share.turns()));
   exec::wait_for_previous_kernel();
-  exec::allow_dependent_launch();
   exec::CtaCoop coop;
   if constexpr (kMax == 1) {
     product.start(share.tile_if(product.team(), share.turns()));
@@ -58,7 +58,6 @@ __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
   const std::uint32_t first_tile = share.tile_if(product.team(), share.turns());
   product.fetch(first_tile);
   exec::wait_for_previous_kernel();
-  exec::allow_dependent_launch();
   exec::CtaCoop coop;
   State* const state = reinterpret_cast<State*>(all.states) + cta;
   protocol::Session session(region_of<kMax>(all, cta), coop, *state, control_of(all), all.first_region + cta,

@@ -32,8 +32,7 @@ template <class T, ReduceOp op>
 void run_hooked(const AllReduceCall& call) {
   const HookedSpace::Planted planted(call.packet_fault);
   protocol::RegionState<HookedSpace> state{call.state->epoch, call.state->failed, {}};
-  const protocol::Control<HookedSpace> control{call.control.abort, call.control.claim, call.control.valid,
-                                               call.control.record, call.control.timeout_ns};
+  const protocol::Control<HookedSpace> control = hooked(call.control);
   protocol::Session session(
       protocol::FlatRegion<HookedSpace>(call.region, call.stride, call.rank, call.layout), exec::SoloCoop{},
       state, control, 0, call.collective);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <nearlight/detail/exec/host_space.hpp>
+#include <nearlight/detail/protocol/fault.hpp>
 #include "algorithm/host/bulk.hpp"
 
 namespace nearlight::algorithm::host {
@@ -105,5 +106,9 @@ struct HookedSpace : exec::HostSpace {
   static inline thread_local Planted* planted_ = nullptr;
 };
 static_assert(exec::ExecSpace<HookedSpace>);
+
+inline protocol::Control<HookedSpace> hooked(const protocol::Control<exec::HostSpace>& control) {
+  return {control.abort, control.claim, control.valid, control.record, control.timeout_ns, control.end_ns};
+}
 
 }  // namespace nearlight::algorithm::host

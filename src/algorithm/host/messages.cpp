@@ -59,8 +59,7 @@ void exchange_messages(const MessagesCall& call) {
       ends[peer].received[carrier] = call.ends[peer].received[carrier];
     }
   }
-  const protocol::Control<HookedSpace> control{call.control.abort, call.control.claim, call.control.valid,
-                                               call.control.record, call.control.timeout_ns};
+  const protocol::Control<HookedSpace> control = hooked(call.control);
   exchange<HookedSpace::Cells<std::uint8_t, ReduceOp::sum>>(call, state, ends.data(), control,
                                                             [&](const PipeQueue&) { return call.delay; });
   call.state->failed = state.failed;

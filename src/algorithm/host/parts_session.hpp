@@ -33,8 +33,7 @@ template <class Work>
 void with_hooked_session(const AllReduceCall& call, Work&& work) {
   const HookedSpace::Planted planted(call.packet_fault);
   protocol::RegionState<HookedSpace> state{call.state->epoch, call.state->failed, {}};
-  const protocol::Control<HookedSpace> control{call.control.abort, call.control.claim, call.control.valid,
-                                               call.control.record, call.control.timeout_ns};
+  const protocol::Control<HookedSpace> control = hooked(call.control);
   {
     protocol::Session session(AnyRegion<HookedSpace>(call.region, call.stride, call.rank, call.layout),
                               exec::SoloCoop{}, state, control, 0, call.collective);

@@ -37,6 +37,8 @@ struct HostSpace {
   static constexpr std::uint32_t kPolitePolls = 200;
   static constexpr std::uint32_t kPollsPerCheck = kPolitePolls + 8;
   static constexpr std::uint32_t kPollsPerLateCheck = 8;
+  // Waits look at Control::end_ns, too.
+  static constexpr bool kCallsMayEnd = true;
   static constexpr std::uint32_t kLastEpoch = 0xffffffffu;
   static constexpr bool kUnalignedAccess = true;
 

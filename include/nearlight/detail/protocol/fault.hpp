@@ -34,6 +34,9 @@ struct Control {
   typename S::Word* valid = nullptr;  // 1 once `record` is whole
   FaultRecord* record = nullptr;
   std::uint64_t timeout_ns = 0;  // of one wait
+  // When every wait ends, by S::now_ns(); 0: never. In spaces where calls may have an end alone
+  // (S::kCallsMayEnd).
+  std::uint64_t end_ns = 0;
 };
 
 // Writes the record if it is the first, and makes every other wait of this rank end.

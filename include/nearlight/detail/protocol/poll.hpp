@@ -21,7 +21,9 @@ NL_FN Wait check_limits(const Control<S>& control, std::uint64_t& started_ns) {
   }
   const std::uint64_t now_ns = S::now_ns();
   started_ns = started_ns == 0 ? now_ns : started_ns;
-  const bool late = now_ns - started_ns >= control.timeout_ns;
+  bool late = now_ns - started_ns >= control.timeout_ns;
+  if constexpr (requires { S::kCallsMayEnd; })
+    late = late || (control.end_ns != 0 && now_ns >= control.end_ns);
   return aborted ? Wait::aborted : late ? Wait::timeout : Wait::ok;
 }
 
