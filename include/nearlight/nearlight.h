@@ -559,8 +559,8 @@ NEARLIGHT_API nearlightResult_t nearlightGemvAllReduce(const void* input, const 
  * tokens x in_size, this rank's part of each vector, in the order of the ranks; weight is out_size x (in_size
  * times the number of ranks), out tokens x out_size. tokens, in_size, out_size and type are the same on all
  * ranks; in_size is a multiple of 8, up to 65536 for all ranks together. GPU ranks: what is gathered must fit
- * the shared memory of a CTA, 200 KiB, from compute capability 9.0 on (16 tokens of 6144 elements, one of
- * 65536); before, 88 KiB. Each CTA gathers for itself: from some 100 KiB of gathered vectors on an AllGather
+ * the shared memory of a CTA, 152 KiB, from compute capability 9.0 on (16 tokens of 4800 elements, one of
+ * 65536); before, 24 KiB. Each CTA gathers for itself: from some 100 KiB of gathered vectors on an AllGather
  * and a product by themselves may be faster. Otherwise as nearlightGemvAllReduce. Also nearlightUnsupported:
  * it does not fit. */
 NEARLIGHT_API nearlightResult_t nearlightAllGatherGemv(const void* input, const void* weight, void* out,

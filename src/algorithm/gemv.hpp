@@ -33,9 +33,9 @@ struct Gemv {
   std::uint32_t tokens, in_vecs, tiles;
 };
 
-// Bytes of dynamic shared memory that a CTA may have for the tokens: of compute capability 9.0 and later, and
-// of 8.0 and later.
-inline constexpr std::uint32_t kGemvLargeShared = 200 * 1024, kGemvShared = 88 * 1024;
+// Bytes of dynamic shared memory that a CTA may have for the tokens, beside exec::kTileAheadBytes: of compute
+// capability 9.0 and later, and of 8.0 and later.
+inline constexpr std::uint32_t kGemvLargeShared = 152 * 1024, kGemvShared = 24 * 1024;
 constexpr std::uint32_t gemv_shared(bool large) { return large ? kGemvLargeShared : kGemvShared; }
 
 // There is no code for GPUs before: 80 is compute capability 8.0.

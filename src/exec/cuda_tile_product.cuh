@@ -4,9 +4,11 @@
 // It lets the next kernel in, with a team's last tile (griddepcontrol.launch_dependents); the wait for the
 // one before is the kernel's own affair.
 //
-// A matrix is read once, so what counts is that enough of it is under way: a thread has kAhead vectors of 16
-// bytes in flight, over the end of a tile, too. The products are the tensor cores': m16n8k16 with the tokens
-// as its 16 rows and the tile's rows as its 8 columns. Which elements of a row count as the k-th of an
+// A matrix is read once, so what counts is that enough of it is under way: a thread has kTileAhead vectors of
+// 16 bytes in flight, over the end of a tile, too. They are copied into shared memory, each to where its own
+// thread reads it: registers would be waited for by few counters, each of several loads, so that a thread
+// that waits for the oldest one waits for most of them. The products are the tensor cores': m16n8k16 with the
+// tokens as its 16 rows and the tile's rows as its 8 columns. Which elements of a row count as the k-th of an
 // instruction does not matter as long as both sides agree, so each lane takes 16 bytes as they lie, for two
 // instructions.
 #pragma once
@@ -64,7 +66,7 @@ class CudaTileProduct {
   NL_FN void start(std::uint32_t tile) {
     const Batch batch = batch_of(tile, 0);
     NL_UNROLL
-    for (int i = 0; i < kAhead; ++i) ahead_[i] = load(batch, i);
+    for (int i = 0; i < kAhead; ++i) load(batch, i);
   }
   // Instead of take_tokens(): where vector `vec` of a token is to be put, in shared memory.
   NL_FN Vec& token_place(std::uint32_t token, std::uint32_t vec) const {
@@ -98,18 +100,19 @@ class CudaTileProduct {
         const Words first = token_words(from + i * kChunk * 16, inside && has_first);
         Words second{};
         if (two) second = token_words(from + i * kChunk * 16 + 8 * stride_, inside && has_second);
-        multiply(sum, first.word[0], second.word[0], first.word[1], second.word[1], ahead_[i].word[0],
-                 ahead_[i].word[1]);
-        multiply(sum, first.word[2], second.word[2], first.word[3], second.word[3], ahead_[i].word[2],
-                 ahead_[i].word[3]);
-        ahead_[i] = load(refill, i);
+        const Words rows = loaded(i);
+        multiply(sum, first.word[0], second.word[0], first.word[1], second.word[1], rows.word[0],
+                 rows.word[1]);
+        multiply(sum, first.word[2], second.word[2], first.word[3], second.word[3], rows.word[2],
+                 rows.word[3]);
+        load(refill, i);
       }
     }
     add_up(sum, emit);
   }
 
  private:
-  static constexpr int kAhead = 16;
+  static constexpr int kAhead = kTileAhead;
   // Vectors of a row that the four lanes of a row take at a time.
   static constexpr std::uint32_t kChunk = 4;
   // Of a warp's sums: [token][row of the tile].
@@ -124,9 +127,16 @@ class CudaTileProduct {
     std::uint32_t at, end;  // vectors of a row
   };
 
-  static NL_FN char* shared_tokens() {
-    extern __shared__ float4 tokens_in_shared[];
-    return reinterpret_cast<char*>(tokens_in_shared);
+  // The lines on their way first, then the tokens.
+  static NL_FN char* shared() {
+    extern __shared__ float4 in_shared[];
+    return reinterpret_cast<char*>(in_shared);
+  }
+  static NL_FN char* shared_tokens() { return shared() + kTileAheadBytes; }
+  // Neighbours side by side, so that no two lie in the same banks.
+  static NL_FN std::uint32_t place_of(int i) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared())) +
+           (static_cast<std::uint32_t>(i) * kTileThreads + threadIdx.x) * 16;
   }
   // Two sets, in turns: who writes one for the tile after the next has met, at the next, those that read it.
   static NL_FN float* shared_sums(std::uint32_t set) {
@@ -143,17 +153,34 @@ class CudaTileProduct {
     const std::uint32_t at = first_ + batch * kAhead * kChunk;
     return {row_of(tile) + std::uint64_t{at} * 16, at, end_};
   }
-  // Nothing is loaded from past the end, which counts as zeros. Device scope: the matrix is read from L2,
-  // where fetch() has it; it is not kept in L1.
-  static NL_FN Words load(const Batch& batch, int i) {
-    Words words{};
-    [[maybe_unused]] const bool inside = batch.at + static_cast<std::uint32_t>(i) * kChunk < batch.end;
+  // Nothing is loaded from past the end, which counts as zeros. From L2, where fetch() has it; it is not kept
+  // in L1. Each i is a group of its own, also where there is nothing to load: loaded() counts them. A place
+  // is written again behind the product that took what was there.
+  static NL_FN void load(const Batch& batch, int i) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile(
-        "{ .reg .pred inside; setp.ne.u32 inside, %5, 0;"
-        " @inside ld.relaxed.gpu.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-        : "+r"(words.word[0]), "+r"(words.word[1]), "+r"(words.word[2]), "+r"(words.word[3])
-        : "l"(batch.from + i * kChunk * 16), "r"(inside ? 1u : 0u));
+    if (batch.end != 0) {
+      const bool inside = batch.at + static_cast<std::uint32_t>(i) * kChunk < batch.end;
+      asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(place_of(i)),
+                   "l"(inside ? batch.from + i * kChunk * 16 : batch.from), "r"(inside ? 16u : 0u)
+                   : "memory");
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+    (void)batch;
+    (void)i;
+#endif
+  }
+  // The oldest of what is on its way, which is the i-th; the calling thread's own.
+  static NL_FN Words loaded(int i) {
+    Words words{};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 1) : "memory");
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.word[0]), "=r"(words.word[1]), "=r"(words.word[2]), "=r"(words.word[3])
+                 : "r"(place_of(i))
+                 : "memory");
+#else
+    (void)i;
 #endif
     return words;
   }
@@ -223,7 +250,6 @@ class CudaTileProduct {
   const char* tokens_at_;
   std::uint32_t stride_;  // bytes from one token to the next
   std::uint32_t turn_ = 0;
-  Words ahead_[kAhead];
 };
 
 }  // namespace nearlight::exec

@@ -451,10 +451,10 @@ TEST(GemvRoute, OfGpus) {
   what.gathered_vecs = 8;  // in any number of rounds
   EXPECT_TRUE(route::gemv(facts, what).ok());
   facts.clusters = true;
-  what.gathered_vecs = 6144 / 8;
+  what.gathered_vecs = 4800 / 8;
   EXPECT_TRUE(route::gemv(facts, what).ok());
-  what.gathered_vecs = 7168 / 8;
-  refused(Code::unsupported, "tokens: 16 of 7168 gathered elements");
+  what.gathered_vecs = 5120 / 8;
+  refused(Code::unsupported, "tokens: 16 of 5120 gathered elements");
   facts.nranks = 1;  // nobody to send to
   EXPECT_TRUE(route::gemv(facts, what).ok());
   what.gathered_vecs = 0;

@@ -18,9 +18,9 @@ Status load_gemv(bool traced, bool large_shared) {
       for (const bool gathers : {false, true}) {
         const GemvKernel kernel = pick(type, {nranks, gathers, traced});
         NL_TRY(load_kernel(kernel));
-        const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                       static_cast<int>(gemv_shared(large_shared)));
+        const cudaError_t error = cudaFuncSetAttribute(
+            reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+            static_cast<int>(exec::kTileAheadBytes + gemv_shared(large_shared)));
         if (error != cudaSuccess) return cuda_failure("cudaFuncSetAttribute", error);
       }
     }
@@ -49,7 +49,8 @@ Status launch_gemv(const GemvArgs& args, const GemvShape& shape, cudaStream_t st
     return failure(Code::invalid_argument, "%u tokens of %u vectors do not fit the shared memory",
                    args.gemv.tokens, args.gemv.in_vecs);
   }
-  return enqueue(kernel, own, shape.grid, exec::kTileThreads, stream, 1, own.shared_bytes);
+  return enqueue(kernel, own, shape.grid, exec::kTileThreads, stream, 1,
+                 exec::kTileAheadBytes + own.shared_bytes);
 }
 
 Status preload_gemv(bool large_shared) { return load_gemv(false, large_shared); }
