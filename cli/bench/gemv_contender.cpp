@@ -215,7 +215,16 @@ Result<std::vector<std::unique_ptr<Contender>>> make_gemv_contenders(
     const std::shared_ptr<runtime::Communicator>& communicator, const runtime::CallOptions& options,
     const GemvShape& shape, int device, std::vector<std::unique_ptr<Contender>> inner) {
   auto group = bootstrap::make_in_process_group(1);
-  NL_TRY_ASSIGN(auto made, runtime::create_cuda_local(std::move(group[0]), device));
+  // No more CTAs than of all ranks together: they could fill a GPU that several ranks share, and keep out the
+  // all-reduce that another one waits in.
+  runtime::GemvCall largest;
+  largest.tokens = shape.tokens;
+  largest.in = shape.in;
+  largest.out = runtime::kMostGemvOut;
+  NL_TRY_ASSIGN(const route::Route together, communicator->explain_gemv(largest, options));
+  runtime::Options few;
+  few.max_ctas = together.grid;
+  NL_TRY_ASSIGN(auto made, runtime::create_cuda_local(std::move(group[0]), device, few));
   const std::shared_ptr<runtime::Communicator> alone = std::move(made);
   const auto matrices = std::make_shared<Matrices>(shape, device);
   std::vector<std::unique_ptr<Contender>> all;
