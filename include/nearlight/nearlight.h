@@ -560,8 +560,8 @@ NEARLIGHT_API nearlightResult_t nearlightGemvAllReduce(const void* input, const 
  * times the number of ranks), out tokens x out_size. tokens, in_size, out_size and type are the same on all
  * ranks; in_size is a multiple of 8, up to 65536 for all ranks together. GPU ranks: what is gathered must fit
  * the shared memory of a CTA, 152 KiB, from compute capability 9.0 on (16 tokens of 4800 elements, one of
- * 65536); before, 24 KiB. Each CTA gathers for itself: from some 100 KiB of gathered vectors on an AllGather
- * and a product by themselves may be faster. Otherwise as nearlightGemvAllReduce. Also nearlightUnsupported:
+ * 65536) and before 12.0; else 24 KiB. Each CTA gathers for itself, so that of many tokens an AllGather and a
+ * product by themselves may be faster (not measured). Otherwise as nearlightGemvAllReduce. Also nearlightUnsupported:
  * it does not fit. */
 NEARLIGHT_API nearlightResult_t nearlightAllGatherGemv(const void* input, const void* weight, void* out,
                                                        size_t tokens, size_t in_size, size_t out_size,

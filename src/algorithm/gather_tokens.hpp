@@ -55,7 +55,7 @@ NL_FN void gather_tokens(SessionT& session, const Gemv& gemv, const Put& put, co
       const bool arrived = session.wait_in_lockstep(
           [&] { return !mine || protocol::sentinel_try_gather<Cell, kMax>(view, index, epoch, got); },
           protocol::SentinelMissing<Cell, V>{view, epoch, index, 0, mine ? 1 : 0});
-      if (run == 0) hooks.at(DelayPoint::after_arrival);
+      if (run == 0 && arrived) hooks.at(DelayPoint::after_arrival);
       if (!arrived || !mine) continue;
       protocol::sentinel_reset<kMax>(view, index, epoch);
       NL_UNROLL

@@ -33,8 +33,8 @@ struct Gemv {
   std::uint32_t tokens, in_vecs, tiles;
 };
 
-// Bytes of dynamic shared memory that a CTA may have for the tokens, beside exec::kTileAheadBytes: of compute
-// capability 9.0 and later, and of 8.0 and later.
+// Bytes of dynamic shared memory that a CTA may have for the tokens, beside exec::kTileAheadBytes: where it
+// may have 227 KiB in all (compute capability 9.0 to 11.x), and where it may have 99.
 inline constexpr std::uint32_t kGemvLargeShared = 152 * 1024, kGemvShared = 24 * 1024;
 constexpr std::uint32_t gemv_shared(bool large) { return large ? kGemvLargeShared : kGemvShared; }
 
@@ -184,7 +184,7 @@ NL_FN void gemv_all_reduce(SessionT& session, const TileShare& share, std::uint3
             return all;
           },
           protocol::SentinelMissing<Cell, V>{view, epoch, index, 0, mine ? 1 : 0});
-      if (run == 0) hooks.at(DelayPoint::after_arrival);
+      if (run == 0 && arrived) hooks.at(DelayPoint::after_arrival);
       if (!arrived || !mine) continue;
       NL_UNROLL
       for (int source = 0; source < kMax; ++source) {

@@ -84,6 +84,7 @@ nearlightResult_t nearlightCommTraceSpan(nearlightComm_t comm, const nearlightSp
     NL_TRY(visit.status());
     where.rank = visit->rank();
     if (mine.name == nullptr) return failure(Code::invalid_argument, "name is NULL");
+    if (mine.reserved != 0) return failure(Code::invalid_argument, "reserved: %u is not 0", mine.reserved);
     return visit->add_span(
         {mine.name, mine.track, mine.begin_ns, mine.end_ns, mine.to, mine.from, mine.message});
   });

@@ -106,7 +106,8 @@ Status end_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm, const char*
   {
     const std::lock_guard no_call(entry.busy);
     const std::lock_guard lock(entry.guard);
-    if (entry.companion == nullptr) return {};
+    if (entry.companion == nullptr)
+      return entry.aborted ? failure(Code::aborted, "comm: another thread ends it") : Status();
     pass_on(entry, reason);
     must_end = well_by_nccl && entry.companion->status().ok();
     // One that has failed has nothing that must come to an end; NCCL, which has, ends nothing.

@@ -36,8 +36,7 @@ Result<Route> gemv(const Facts& facts, const GemvFacts& what) {
   }
   if (facts.gpu && facts.nranks > 1 && what.gathered_vecs != 0) {
     const std::uint64_t bytes = std::uint64_t{what.tokens} * exec::tile_token_stride(what.gathered_vecs);
-    // `clusters`: from compute capability 9.0 on.
-    const std::uint32_t most = algorithm::gemv_shared(facts.clusters);
+    const std::uint32_t most = algorithm::gemv_shared(facts.large_shared);
     if (bytes > most) {
       return failure(Code::unsupported,
                      "tokens: %u of %u gathered elements take %llu bytes of a CTA, which has %u", what.tokens,

@@ -49,6 +49,7 @@ struct Facts {
   bool adds_lines = true;      // GPUs: whether all have the instruction
   bool deterministic = true;   // two runs must give the same bits
   bool clusters = false;       // GPUs: whether the CTAs of all can form clusters
+  bool large_shared = false;   // GPUs: whether a CTA of each may have algorithm::kGemvLargeShared
   probe::LineReport whole{};   // whether lines are known to arrive whole; CPUs: not looked at
 };
 

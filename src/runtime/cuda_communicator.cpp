@@ -105,6 +105,7 @@ route::Facts CudaCommunicator::facts(std::size_t count, DataType type, ReduceOp 
           .adds_lines = adds_lines_,
           .deterministic = deterministic_,
           .clusters = adds_lines_,  // both from compute capability 9.0 on
+          .large_shared = large_shared_,
           .whole = lines_};
 }
 

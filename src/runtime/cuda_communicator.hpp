@@ -197,8 +197,9 @@ class CudaCommunicator final : public Communicator {
   std::uint64_t compared_ = 0;          // calls
   HealthBoard health_;                  // in the CPU's memory, where there is some; else nobody's is known
   route::Table table_;
-  probe::LineReport lines_;  // the same on all ranks
-  bool adds_lines_ = false;  // likewise: all GPUs have the instruction
+  probe::LineReport lines_;    // the same on all ranks
+  bool adds_lines_ = false;    // likewise: all GPUs have the instruction
+  bool large_shared_ = false;  // see route::Facts
   bool deterministic_ = true;
   std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()
   route::Placement placement_;

@@ -106,6 +106,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets, sizes.lines};
   comm->deterministic_ = settings.value().deterministic;
   comm->adds_lines_ = oldest_of(places) >= 90;
+  comm->large_shared_ = have_large_shared(places);
   if (!comm->deterministic_ && comm->adds_lines_) comm->layout_.sums = comm->layout_.wide;
   comm->lines_ = lines;
   comm->heap_offset_ = options.heap_offset;
@@ -140,7 +141,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     NL_TRY(algorithm::cuda::preload_messages());
     NL_TRY(algorithm::cuda::preload_fused());
     if (oldest_of(places) >= algorithm::kGemvCapability)
-      NL_TRY(algorithm::cuda::preload_gemv(comm->adds_lines_));
+      NL_TRY(algorithm::cuda::preload_gemv(comm->large_shared_));
     if (may_use_lines) NL_TRY(probe::load_line_test());
     if (calibrates || comm->tracer_) NL_TRY(algorithm::cuda::preload_clock());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced());
@@ -148,7 +149,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_fused());
     if (comm->tracer_) NL_TRY(algorithm::cuda::preload_traced_messages());
     if (comm->tracer_ && oldest_of(places) >= algorithm::kGemvCapability)
-      NL_TRY(algorithm::cuda::preload_traced_gemv(comm->adds_lines_));
+      NL_TRY(algorithm::cuda::preload_traced_gemv(comm->large_shared_));
     NL_TRY(algorithm::cuda::preload_full_stop());
     NL_TRY(algorithm::cuda::preload_host_turn());
     if (comm->check_) NL_TRY(comm->stream_order_.begin());

@@ -49,8 +49,7 @@ Status CudaCommunicator::enqueue_gemv(const GemvCall& call, Stream stream_pointe
     NL_TRY(compare_calls(checked, stream, capturing));
   }
   const algorithm::cuda::GemvArgs args{args_of_region(call.collective), gemv_of(call, nranks()), 0, 0};
-  // `adds_lines_`: of compute capability 9.0 and later.
-  const algorithm::cuda::GemvShape shape{call.type, route.grid, adds_lines_,
+  const algorithm::cuda::GemvShape shape{call.type, route.grid, large_shared_,
                                          tracer_.has_value() && !options.untraced,
                                          call.collective == Collective::all_gather_gemv};
   return launched(algorithm::cuda::launch_gemv(args, shape, stream), stream, capturing);

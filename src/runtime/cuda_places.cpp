@@ -65,6 +65,11 @@ int oldest_of(const std::vector<Place>& places) {
   return capability;
 }
 
+bool have_large_shared(const std::vector<Place>& places) {
+  return std::all_of(places.begin(), places.end(),
+                     [](const Place& place) { return place.capability >= 90 && place.capability < 120; });
+}
+
 Result<probe::PathType> worst_path(Exchange& exchange, const std::vector<Place>& places, int device,
                                    Deadline deadline) {
   probe::PathType worst = probe::PathType::nvl;

@@ -25,6 +25,8 @@ Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone);
 std::string common_gpu(const std::vector<Place>& places);
 // The lowest compute capability.
 int oldest_of(const std::vector<Place>& places);
+// Whether a CTA of each may have 227 KiB of shared memory: of compute capability 9.0 to 11.x; 12.x has 99.
+bool have_large_shared(const std::vector<Place>& places);
 // The worst of what lies between this rank's GPU and the others', and then between any two; collective.
 Result<probe::PathType> worst_path(Exchange& exchange, const std::vector<Place>& places, int device,
                                    Deadline deadline);

@@ -102,6 +102,22 @@ TEST(DeviceMisuse, AKernelForAnotherNumberOfRanks) {
                 Misuse::other_ranks, -1, 2);
 }
 
+// Of more ranks than there are, with checks: nothing is written past the memory of those that there are.
+TEST(DeviceMisuse, AKernelForMoreRanksClearsNothing) {
+  LocalRanks ranks(kShape);
+  const device::Memory memory = ranks.memory(1);
+  set_epoch(memory, 1, 7);  // behind channel 0's own part
+  set_epoch(memory, 0, 0xfffffffdu);
+  {
+    Channel<LL, Thread, true, 8> ch(memory);
+    EXPECT_FALSE(ch.advance_epoch());
+    EXPECT_FALSE(ch.advance_epoch());
+  }
+  EXPECT_EQ(epoch_of(memory, 1), 7u);
+  ASSERT_NE(ranks.fault(1), nullptr);
+  expect_misuse(*ranks.fault(1), Misuse::other_ranks, -1, 8);
+}
+
 TEST(DeviceMisuse, HeldSlots) {
   expect_misuse(fault_of([](const device::Memory& memory) {
                   Checked ch(memory);

@@ -36,6 +36,9 @@ void gemv(const GemvCall& call) {
       using S = typename std::remove_reference_t<decltype(session)>::Space;
       const Gemv& gemv = call.gemv;
       SoloTileProduct<S, T> product({gemv.weight, gemv.input, gemv.tokens, gemv.in_vecs, gemv.tiles});
+      // Alone it needs no packets, of which there may be too few for one tile.
+      if (session.view().nranks() == 1)
+        return gemv_tiles(TileShare{0, 1, gemv.tiles}, product, GemvOutput<S, T>(gemv));
       gemv_all_reduce<protocol::kMaxRanks>(session, TileShare{0, 1, gemv.tiles}, gemv.tokens, product,
                                            GemvOutput<S, T>(gemv), hooks);
     });

@@ -73,12 +73,13 @@ class Channel : public ChannelKind<Protocol, FlatRegion<S, kRanks>, C, kChecks>:
              memory.peer_mask(), notes_of(memory, index), index, memory.collective) {
     if (asked >= memory.shape.channels) this->misuse(Misuse::no_such_channel, -1, asked);
     if constexpr (kRanks > 0) {
-      if (memory.shape.nranks != kRanks) this->misuse(Misuse::other_ranks, -1, kRanks);
+      if (memory.shape.nranks != kRanks) this->belongs_to_others(kRanks);
     }
   }
 
   static NL_FN ChannelNotes<S> notes_of(const ChannelMemory& memory, std::uint32_t index) {
-    if (memory.shape.checks == 0) return {};
+    // Of other ranks than the memory's, the words would lie elsewhere.
+    if (memory.shape.checks == 0 || (kRanks > 0 && memory.shape.nranks != kRanks)) return {};
     char* const own = memory.own_of(index);
     static_assert(sizeof(RegionState<S>) <= 64 &&
                   64 + sizeof(typename S::Word) * kMaxRanks <= ChannelShape::kOwnHead);

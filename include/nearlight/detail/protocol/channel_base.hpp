@@ -190,6 +190,11 @@ class ChannelBase {
     }
   }
 
+  // The memory is of another number of ranks than `compiled`: the session, too, must clear nothing in it.
+  NL_FN void belongs_to_others(int compiled) {
+    misuse(Misuse::other_ranks, -1, static_cast<std::uint32_t>(compiled));
+    session_.stop();
+  }
   // A mistake of the caller: this thread has failed, the record says how, and the rank's other waits end.
   NL_FN bool misuse(Misuse what, int peer, std::uint32_t slot) {
     stopped_ = true;

@@ -119,6 +119,9 @@ class Session {
     });
   }
 
+  // As if a wait of this thread had failed, for a reason that has been recorded.
+  NL_FN void stop() { failed_ = 1; }
+
   // Gives up for another reason than a wait that has ended; `kind` and `blame` say which.
   template <class Blame>
   NL_FN void fail(Wait kind, const Blame& blame) {
