@@ -35,7 +35,7 @@ SENTINEL_REGISTERS = {
 # LL128 of integers, whose few CTAs have an SM each; what adds to sums, which serves any number of ranks: two fit an SM with
 # 256 threads.
 LL128_REGISTERS = {("ll128", 2, 0): 64, ("ll128", 4, 0): 96, ("ll128", 8, 0): 96}
-SUMS_REGISTERS = {("sums", 8, 0): 96}
+SUMS_REGISTERS = {("sums", 8, 0): 112}
 # Collectives by parts: what moves bytes, and what reduces with the operator at run time. Held: a pack or packet at a time.
 PARTS_REGISTERS = {
     ("parts ll", 2, 1): 96, ("parts ll", 8, 1): 128, ("parts simple", 8, 0): 128,
