@@ -54,6 +54,7 @@ const char* decided_by_ranks(const RealNccl& nccl, ncclComm* comm) {
 // What has come of it: the entry's last step.
 void settle(Entry& entry, Result<Attached> outcome) {
   State state = State::alone;
+  const std::lock_guard no_call(entry.busy);
   const std::lock_guard lock(entry.guard);
   if (entry.cancelled) {
     // Who ended it has told the reason. What has been made nevertheless goes with the communicator.
@@ -107,21 +108,21 @@ ncclResult_t wait_for_nccl(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
 }
 
 void attach_behind(const RealNccl& nccl, ncclComm* comm, const Wish& wish) {
-  Entry& entry = entry_for(comm, wish, false);
-  entry.state.store(State::attaching, std::memory_order_release);
-  const auto work = [&nccl, &entry, comm, wish] {
-    const ncclResult_t made = wait_for_nccl(nccl, entry, comm);
+  const Hold entry(entry_for(comm, wish, false));
+  entry->state.store(State::attaching, std::memory_order_release);
+  const auto work = [&nccl, entry, comm, wish] {
+    const ncclResult_t made = wait_for_nccl(nccl, *entry, comm);
     if (made == ncclSuccess) {
-      static_cast<void>(attach_entry(nccl, entry, comm, wish));  // the entry keeps the failure
+      static_cast<void>(attach_entry(nccl, *entry, comm, wish));  // the entry keeps the failure
     } else {
-      settle(entry, Attached{nullptr, "NCCL did not make the communicator"});
+      settle(*entry, Attached{nullptr, "NCCL did not make the communicator"});
     }
   };
   try {
     std::thread(work).detach();
   } catch (const std::system_error& error) {
     // The other ranks wait for this one, which does not come.
-    settle(entry, system_failure("starting a thread", error.code().value()));
+    settle(*entry, system_failure("starting a thread", error.code().value()));
   }
 }
 
@@ -186,7 +187,7 @@ Wish wish_of(const ncclConfig_t* config, ncclComm* parent) {
   if (config != nullptr) {
     wish.limits = limits_of(*config);
     wish.blocking = config->size < offsetof(ncclConfig_t, blocking) + sizeof(int) || config->blocking != 0;
-  } else if (const Entry* const from = find_entry(parent); from != nullptr) {
+  } else if (const Hold from = hold_entry(parent)) {
     wish.limits = from->limits;
     wish.blocking = from->blocking;
   }

@@ -22,6 +22,9 @@ constexpr std::int64_t kDrain_ms = std::int64_t{24} * 3600 * 1000;
 // What freeing a companion may wait for after an abort: the device, on which work of the program's own may
 // hang.
 constexpr std::int64_t kFree_ms = 10'000;
+// What a thread has to come back from NCCL's ncclCommFinalize, or to be where NCCL's ncclCommAbort ends it,
+// before another one calls that.
+constexpr auto kFinalize = std::chrono::milliseconds(1'000);
 // Between two looks at what has not ended.
 constexpr auto kPause = std::chrono::microseconds(20);
 constexpr const char* kAborted = "the communicator was aborted";
@@ -80,34 +83,60 @@ Status drain_unless_cancelled(Entry& entry) {
   }
 }
 
-// A thread that uses the entry, as ncclCommAbort of another one must know before it lets others have it.
+Status ended_elsewhere() { return failure(Code::aborted, "comm: another thread ends it"); }
+
+// A thread that ends it, from its first look at the communicator on: ncclCommAbort of another one waits until
+// it is past all that is done here, and NCCL's part then is that thread's alone.
 class Ending {
  public:
   explicit Ending(Entry& entry) : entry_(entry) {
     const std::lock_guard lock(entry_.guard);
-    ++entry_.endings;
+    if (!entry_.aborted) counted_ = &entry_.endings;
+    if (counted_ != nullptr) ++*counted_;
   }
   Ending(const Ending&) = delete;
   ~Ending() {
     const std::lock_guard lock(entry_.guard);
-    --entry_.endings;
-    entry_.no_longer.notify_all();
+    count_as(nullptr);
+  }
+
+  // Otherwise another thread ends it, by ncclCommAbort, and nothing of the communicator may be touched.
+  bool begun() const { return counted_ != nullptr; }
+  // To NCCL's part: false where another thread has begun to end it meanwhile.
+  bool on_to_finalize() {
+    const std::lock_guard lock(entry_.guard);
+    count_as(entry_.aborted ? nullptr : &entry_.finalizings);
+    return counted_ != nullptr;
+  }
+  bool on_to_destroy() {
+    const std::lock_guard lock(entry_.guard);
+    count_as(nullptr);
+    if (entry_.aborted || entry_.destroyed) return false;
+    entry_.destroyed = true;
+    return true;
   }
 
  private:
+  void count_as(int* counter) {
+    if (counted_ != nullptr) --*counted_;
+    counted_ = counter;
+    if (counted_ != nullptr) ++*counted_;
+    entry_.no_longer.notify_all();
+  }
+
   Entry& entry_;
+  int* counted_ = nullptr;
 };
 
-// Code::aborted: another thread ends it, by ncclCommAbort, and nothing of the communicator may be touched.
-Status end_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm, const char* reason) {
+// Ends the companion, in an Ending. Code::aborted: another thread ends it, by ncclCommAbort.
+Status end_companion(const RealNccl& nccl, Entry& entry, ncclComm* comm, const char* reason) {
   const bool well_by_nccl = state_by_nccl(nccl, comm) == ncclSuccess;
-  const Ending ending(entry);
   bool must_end = false;
   {
     const std::lock_guard no_call(entry.busy);
     const std::lock_guard lock(entry.guard);
-    if (entry.companion == nullptr)
-      return entry.aborted ? failure(Code::aborted, "comm: another thread ends it") : Status();
+    if (entry.aborted) return ended_elsewhere();
+    if (entry.companion == nullptr) return {};
     pass_on(entry, reason);
     must_end = well_by_nccl && entry.companion->status().ok();
     // One that has failed has nothing that must come to an end; NCCL, which has, ends nothing.
@@ -115,21 +144,22 @@ Status end_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm, const char*
   }
   Status drained = must_end ? drain_unless_cancelled(entry) : Status();
   const auto companion = take_companion(entry, reason);
-  if (companion == nullptr) return failure(Code::aborted, "comm: another thread ends it");
+  if (companion == nullptr) return ended_elsewhere();
   return drained;
 }
 
-// Whether what was enqueued has come to its end, without a wait. What cannot be told is told by end_entry().
+// Whether what was enqueued has come to its end, without a wait. What cannot be told is told by
+// end_companion().
 bool has_ended(Entry& entry) { return drained_by_now(entry).code() != Code::timeout; }
 
 // On a thread of its own, in the state `finalizing`.
-void finalize_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
-  Status ended = drain_unless_cancelled(entry);
+void finalize_entry(const RealNccl& nccl, const Hold& entry, ncclComm* comm) {
+  Status ended = drain_unless_cancelled(*entry);
   const auto cancelled = [&entry] {
-    const std::lock_guard lock(entry.guard);
-    return entry.cancelled;
+    const std::lock_guard lock(entry->guard);
+    return entry->cancelled;
   };
-  if (ended.ok() && !cancelled()) static_cast<void>(take_companion(entry, kFinalized));
+  if (ended.ok() && !cancelled()) static_cast<void>(take_companion(*entry, kFinalized));
   // It does not wait: the communicator does not block. Who ends it now waits until this state is over. Where
   // it fails, NCCL keeps the failure, too.
   if (ended.ok() && !cancelled()) {
@@ -137,30 +167,44 @@ void finalize_entry(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
     if (result != ncclSuccess && result != ncclInProgress)
       ended = failure(Code::internal_error, "ncclCommFinalize: NCCL's code %d", static_cast<int>(result));
   }
-  const std::lock_guard lock(entry.guard);
-  const State state = entry.cancelled || ended.ok() ? State::alone : State::broken;
-  if (state == State::broken) entry.broken = ended;
-  entry.state.store(state, std::memory_order_release);
-  entry.no_longer.notify_all();
+  const std::lock_guard lock(entry->guard);
+  const State state = entry->cancelled || ended.ok() ? State::alone : State::broken;
+  if (state == State::broken) entry->broken = ended;
+  entry->state.store(state, std::memory_order_release);
+  entry->no_longer.notify_all();
 }
 
-ncclResult_t finalize_behind(const RealNccl& nccl, Entry& entry, ncclComm* comm) {
-  entry.reason.store(kFinalized, std::memory_order_relaxed);
-  entry.state.store(State::finalizing, std::memory_order_release);
+// In an Ending, which keeps out who ends it before this state is seen.
+ncclResult_t finalize_behind(const RealNccl& nccl, const Hold& entry, ncclComm* comm) {
+  {
+    const std::lock_guard lock(entry->guard);
+    if (entry->aborted) return failed(ended_elsewhere());
+    if (entry->state.load() != State::attached) return failed(not_ready());
+    entry->reason.store(kFinalized, std::memory_order_relaxed);
+    entry->state.store(State::finalizing, std::memory_order_release);
+  }
   try {
-    std::thread([&nccl, &entry, comm] { finalize_entry(nccl, entry, comm); }).detach();
+    std::thread([&nccl, entry, comm] { finalize_entry(nccl, entry, comm); }).detach();
   } catch (const std::system_error& error) {
-    entry.state.store(State::attached, std::memory_order_release);
+    const std::lock_guard lock(entry->guard);
+    entry->state.store(State::attached, std::memory_order_release);
+    entry->no_longer.notify_all();
     return failed(system_failure("ncclCommFinalize: starting a thread", error.code().value()));
   }
   return ncclInProgress;
 }
 
+// Nobody finds it any more, and nobody asks NCCL of it.
+void leave(const Hold& entry) {
+  take_out(entry);
+  const std::lock_guard no_question(entry->busy);  // see wait_until_enqueued()
+}
+
 }  // namespace
 
 void stop_companion(ncclComm* comm, const char* reason) {
-  Entry* const entry = find_entry(comm);
-  if (entry == nullptr) return;
+  const Hold entry = hold_entry(comm);
+  if (!entry) return;
   const std::lock_guard lock(entry->guard);
   if (entry->companion != nullptr) entry->companion->abort();
   if (in_progress(entry->state.load())) {
@@ -175,43 +219,48 @@ void stop_companion(ncclComm* comm, const char* reason) {
 }
 
 ncclResult_t finalize_communicator(const RealNccl& nccl, ncclComm* comm) {
-  Entry* const entry = find_entry(comm);
-  if (entry == nullptr) return forwarded(nccl.ncclCommFinalize(comm));
+  const Hold entry = hold_entry(comm);
+  if (!entry) return forwarded(nccl.ncclCommFinalize(comm));
+  Ending ending(*entry);
+  if (!ending.begun()) return failed(ended_elsewhere());
   if (const Status ready = ready_to_end(nccl, *entry, comm); !ready.ok()) return failed(ready);
-  if (!entry->blocking && !has_ended(*entry)) return finalize_behind(nccl, *entry, comm);
-  if (const Status ended = end_entry(nccl, *entry, comm, kFinalized); !ended.ok()) return failed(ended);
+  if (!entry->blocking && !has_ended(*entry)) return finalize_behind(nccl, entry, comm);
+  if (const Status ended = end_companion(nccl, *entry, comm, kFinalized); !ended.ok()) return failed(ended);
+  if (!ending.on_to_finalize()) return failed(ended_elsewhere());
   return forwarded(nccl.ncclCommFinalize(comm));
 }
 
 ncclResult_t destroy_communicator(const RealNccl& nccl, ncclComm* comm) {
-  Entry* entry = find_entry(comm);
-  if (entry == nullptr) return forwarded(nccl.ncclCommDestroy(comm));
-  if (const Status ready = ready_to_end(nccl, *entry, comm); !ready.ok()) return failed(ready);
-  entry = take_entry(comm);
-  if (entry == nullptr) return failed(failure(Code::invalid_argument, "comm: another thread destroys it"));
+  const Hold entry = hold_entry(comm);
+  if (!entry) return forwarded(nccl.ncclCommDestroy(comm));
   constexpr const char* kReason = "the communicator was destroyed";
-  const Status ended = end_entry(nccl, *entry, comm, kReason);
-  // It holds a part of the communicator, which goes all the same.
-  if (!ended.ok()) log::warn("ncclCommDestroy: " + ended.text());
-  const bool blocking = entry->blocking;
-  const char* const limits = entry->limits;
-  reuse_entry(*entry);
+  {
+    Ending ending(*entry);
+    if (!ending.begun()) return failed(ended_elsewhere());
+    if (const Status ready = ready_to_end(nccl, *entry, comm); !ready.ok()) return failed(ready);
+    const Status ended = end_companion(nccl, *entry, comm, kReason);
+    if (!ending.on_to_destroy()) return failed(ended_elsewhere());
+    // It holds a part of the communicator, which goes all the same.
+    if (!ended.ok()) log::warn("ncclCommDestroy: " + ended.text());
+  }
+  leave(entry);
   const ncclResult_t result = nccl.ncclCommDestroy(comm);
   if (result != ncclSuccess && result != ncclInProgress) {
     // Then it is still there, without its companion.
     Entry& again = add_entry(comm, kReason);
-    again.blocking = blocking;
-    again.limits = limits;
+    again.blocking = entry->blocking;
+    again.limits = entry->limits;
   }
   return forwarded(result);
 }
 
 ncclResult_t abort_communicator(const RealNccl& nccl, ncclComm* comm) {
-  Entry* const entry = take_entry(comm);
-  if (entry == nullptr) return forwarded(nccl.ncclCommAbort(comm));
+  const Hold entry = hold_entry(comm);
+  if (!entry) return forwarded(nccl.ncclCommAbort(comm));
   State state = State::alone;
   {
     const std::lock_guard lock(entry->guard);
+    if (entry->aborted || entry->destroyed) return failed(ended_elsewhere());
     state = entry->state.load();
     if (in_progress(state)) entry->reason.store(kAborted, std::memory_order_relaxed);
     entry->cancelled = entry->aborted = true;
@@ -222,8 +271,13 @@ ncclResult_t abort_communicator(const RealNccl& nccl, ncclComm* comm) {
   // Ends what NCCL waits for on behalf of the thread that attaches, and leaves the communicator there.
   if (state == State::attaching && nccl.ncclCommRevoke != nullptr)
     static_cast<void>(nccl.ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
-  const bool settled = wait_until_settled(*entry);
-  if (!settled) log::warn("ncclCommAbort: the companion of the communicator is still being made, or ended");
+  if (!wait_until_settled(*entry))
+    log::warn("ncclCommAbort: the companion of the communicator is still being made, or ended");
+  {
+    // One that waits for other ranks there is ended by NCCL.
+    std::unique_lock lock(entry->guard);
+    entry->no_longer.wait_for(lock, kFinalize, [&entry] { return entry->finalizings == 0; });
+  }
   std::shared_ptr<Companion> companion;
   {
     const std::lock_guard no_call(entry->busy);
@@ -231,14 +285,12 @@ ncclResult_t abort_communicator(const RealNccl& nccl, ncclComm* comm) {
     pass_on(*entry, kAborted);
     companion = std::move(entry->companion);
   }
-  if (companion == nullptr) {
-    if (settled) reuse_entry(*entry);
-    return forwarded(nccl.ncclCommAbort(comm));
-  }
+  leave(entry);
   // NCCL's kernels end only now, and freeing waits for the device; so NCCL goes first, and what is freed
   // afterwards touches nothing of it.
-  companion->communicator_is_gone();
+  if (companion != nullptr) companion->communicator_is_gone();
   const ncclResult_t result = nccl.ncclCommAbort(comm);
+  if (companion == nullptr) return forwarded(result);
   const Status freed = bounded_call(
       [companion = std::move(companion)](LeftAlone&) mutable {
         companion.reset();
@@ -248,7 +300,6 @@ ncclResult_t abort_communicator(const RealNccl& nccl, ncclComm* comm) {
       failure(Code::timeout,
               "the device's work has not ended; memory of the companion is freed when it has"));
   if (!freed.ok()) log::warn("ncclCommAbort: " + freed.text());
-  if (settled) reuse_entry(*entry);
   return forwarded(result);
 }
 

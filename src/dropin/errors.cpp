@@ -8,7 +8,7 @@ using namespace nearlight::dropin;  // NOLINT: the entry points below are NCCL's
 namespace {
 
 // What the companion has to say of a communicator that NCCL has nothing to say of.
-ncclResult_t state_of(Entry& entry) {
+ncclResult_t state_of(Entry& entry, ncclComm* comm) {
   switch (entry.state.load(std::memory_order_acquire)) {
     case State::attaching:
     case State::finalizing:
@@ -19,7 +19,8 @@ ncclResult_t state_of(Entry& entry) {
     }
     case State::attached: {
       const std::lock_guard lock(entry.guard);
-      return entry.companion != nullptr ? told(entry.companion->status()) : ncclSuccess;
+      const Companion* const companion = companion_of(entry, comm);
+      return companion != nullptr ? told(companion->status()) : ncclSuccess;
     }
     case State::alone:
       return ncclSuccess;
@@ -40,7 +41,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   if (result != ncclSuccess || asyncError == nullptr) return forwarded(result);
   if (*asyncError != ncclSuccess && *asyncError != ncclInProgress) return result;
   Entry* const entry = find_entry(comm);
-  const ncclResult_t ours = entry != nullptr ? state_of(*entry) : ncclSuccess;
+  const ncclResult_t ours = entry != nullptr ? state_of(*entry, comm) : ncclSuccess;
   // A failure comes before what is in progress, and that before success.
   if (ours != ncclSuccess && (*asyncError == ncclSuccess || ours != ncclInProgress)) *asyncError = ours;
   return result;

@@ -18,6 +18,13 @@ struct Taken {
   Operation operation;
 };
 
+// A communicator that has a companion.
+struct Beside {
+  Entry* entry;
+  ncclComm* comm;
+  bool operator==(const Beside&) const = default;
+};
+
 struct Kept {
   std::vector<Taken> taken;
   std::vector<Operation> by_nccl;
@@ -32,115 +39,115 @@ Kept& kept() {
 }
 
 // The streams of one communicator in the group, each once.
-std::vector<void*> streams_of(const Kept& group, const Entry& entry) {
+std::vector<void*> streams_of(const Kept& group, const ncclComm* comm) {
   std::vector<void*> streams;
   const auto add = [&streams](void* stream) {
     if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
   };
   for (const Taken& taken : group.taken) {
-    if (taken.entry == &entry) add(taken.operation.stream);
+    if (taken.operation.comm == comm) add(taken.operation.stream);
   }
   for (const Operation& operation : group.by_nccl) {
-    if (find_entry(operation.comm) == &entry) add(operation.stream);
+    if (operation.comm == comm) add(operation.stream);
   }
   return streams;
 }
 
-bool has_some_by_nccl(const Kept& group, const Entry& entry) {
+bool has_some_by_nccl(const Kept& group, const ncclComm* comm) {
   return std::any_of(group.by_nccl.begin(), group.by_nccl.end(),
-                     [&](const Operation& operation) { return find_entry(operation.comm) == &entry; });
+                     [comm](const Operation& operation) { return operation.comm == comm; });
 }
 
 // What is enqueued on the streams of the group waits for the communicator's operations before it, wherever
 // they are, and for what is on the other streams.
-Status order_before(const Kept& group, Entry& entry) {
-  const auto streams = streams_of(group, entry);
-  const std::lock_guard lock(entry.busy);
-  Companion* const companion = entry.companion.get();
+Status order_before(const Kept& group, const Beside& beside) {
+  const auto streams = streams_of(group, beside.comm);
+  const std::lock_guard lock(beside.entry->busy);
+  Companion* const companion = companion_of(*beside.entry, beside.comm);
   if (companion == nullptr) return {};
   // Those that are taken are ordered as they run.
-  if (has_some_by_nccl(group, entry)) {
+  if (has_some_by_nccl(group, beside.comm)) {
     for (void* const stream : streams) NL_TRY(companion->before_other(stream));
   }
   return streams.size() > 1 ? companion->join(streams) : Status();
 }
 
 // The other side of it. `result`: of the end of the group.
-Status order_after(const RealNccl& nccl, const Kept& group, Entry& entry, ncclResult_t result) {
-  const auto streams = streams_of(group, entry);
-  const bool some_by_nccl = has_some_by_nccl(group, entry);
+Status order_after(const RealNccl& nccl, const Kept& group, const Beside& beside, ncclResult_t result) {
+  const auto streams = streams_of(group, beside.comm);
+  const bool some_by_nccl = has_some_by_nccl(group, beside.comm);
   if (some_by_nccl && result == ncclInProgress) {
-    NL_TRY_ASSIGN(const bool enqueued, wait_until_enqueued(nccl, entry, entry.comm.load()));
+    NL_TRY_ASSIGN(const bool enqueued, wait_until_enqueued(nccl, *beside.entry, beside.comm));
     if (!enqueued) return {};
   }
-  const std::lock_guard lock(entry.busy);
-  Companion* const companion = entry.companion.get();
+  const std::lock_guard lock(beside.entry->busy);
+  Companion* const companion = companion_of(*beside.entry, beside.comm);
   if (companion == nullptr) return {};
   if (streams.size() > 1) NL_TRY(companion->join(streams));
   // Behind the join one stream stands for all.
   return some_by_nccl ? companion->after_other(streams[0]) : Status();
 }
 
-void add_once(std::vector<Entry*>& entries, Entry* entry) {
-  if (std::find(entries.begin(), entries.end(), entry) == entries.end()) entries.push_back(entry);
+void add_once(std::vector<Beside>& all, const Beside& beside) {
+  if (std::find(all.begin(), all.end(), beside) == all.end()) all.push_back(beside);
 }
 
 // Communicators with operations that are taken, each once, in the order of their first one.
-std::vector<Entry*> entries_of(const Kept& group) {
-  std::vector<Entry*> entries;
-  for (const Taken& taken : group.taken) add_once(entries, taken.entry);
-  return entries;
+std::vector<Beside> takers_of(const Kept& group) {
+  std::vector<Beside> takers;
+  for (const Taken& taken : group.taken) add_once(takers, {taken.entry, taken.operation.comm});
+  return takers;
 }
 
 // And those with operations by NCCL that have a companion.
-std::vector<Entry*> entries_to_order(const Kept& group, std::vector<Entry*> entries) {
+std::vector<Beside> all_to_order(const Kept& group, std::vector<Beside> takers) {
   for (const Operation& operation : group.by_nccl) {
     Entry* const entry = find_entry(operation.comm);
     if (entry != nullptr && entry->state.load(std::memory_order_acquire) == State::attached)
-      add_once(entries, entry);
+      add_once(takers, {entry, operation.comm});
   }
-  return entries;
+  return takers;
 }
 
 // What was taken goes first, in the order of the calls: NCCL, too, has collectives before sends and receives.
 // So a rank that waits in a receive has its part of the collective out.
-Status start_taken(const Kept& group, const std::vector<Entry*>& entries,
-                   const std::vector<Entry*>& ordered) {
-  for (Entry* const entry : ordered) NL_TRY(order_before(group, *entry));
+Status start_taken(const Kept& group, const std::vector<Beside>& takers, const std::vector<Beside>& ordered) {
+  for (const Beside& beside : ordered) NL_TRY(order_before(group, beside));
   for (const Taken& taken : group.taken) {
     if (!taken.operation.is_message()) NL_TRY(run(*taken.entry, taken.operation));
   }
-  for (Entry* const entry : entries) {
+  for (const Beside& taker : takers) {
     std::vector<Operation> messages;
     for (const Taken& taken : group.taken) {
-      if (taken.entry == entry && taken.operation.is_message()) messages.push_back(taken.operation);
+      if (taken.operation.comm == taker.comm && taken.operation.is_message())
+        messages.push_back(taken.operation);
     }
-    if (!messages.empty()) NL_TRY(run_together(*entry, messages));
+    if (!messages.empty()) NL_TRY(run_together(*taker.entry, messages));
   }
   for (const Operation& operation : group.by_nccl) NL_TRY(before_nccl(operation.comm, operation.stream));
   return {};
 }
 
 // The ranks that have begun what this one does not begin now must not wait for their limit.
-void give_up(const std::vector<Entry*>& entries) {
-  for (Entry* const entry : entries) {
-    const std::lock_guard lock(entry->guard);
-    if (entry->companion != nullptr) entry->companion->abort();
+void give_up(const std::vector<Beside>& takers) {
+  for (const Beside& taker : takers) {
+    const std::lock_guard lock(taker.entry->guard);
+    if (Companion* const companion = companion_of(*taker.entry, taker.comm)) companion->abort();
   }
 }
 
 ncclResult_t end_group(const RealNccl& nccl) {
   const Kept group = std::exchange(kept(), {});
-  const auto entries = entries_of(group);
-  const auto ordered = entries_to_order(group, entries);
-  Status started = start_taken(group, entries, ordered);
+  const auto takers = takers_of(group);
+  const auto ordered = all_to_order(group, takers);
+  Status started = start_taken(group, takers, ordered);
   const ncclResult_t result = nccl.ncclGroupEnd();
   const bool ended = result == ncclSuccess || result == ncclInProgress;
-  if (!started.ok() || !ended) give_up(entries);
+  if (!started.ok() || !ended) give_up(takers);
   if (!ended) return started.ok() ? forwarded(result) : failed(started);
-  for (Entry* const entry : ordered) {
+  for (const Beside& beside : ordered) {
     if (!started.ok()) break;
-    started = order_after(nccl, group, *entry, result);
+    started = order_after(nccl, group, beside, result);
   }
   // Whatever has failed: the other ranks make companions of what NCCL has made, and would wait for this one.
   const ncclResult_t attached = attach_now(result, group.made);

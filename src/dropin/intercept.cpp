@@ -10,12 +10,12 @@ namespace nearlight::dropin {
 
 namespace {
 
-// Under entry.busy.
-Verdict decide(Entry& entry, const Operation& operation) {
+// Under the entry's `busy`.
+Verdict decide(const Companion& companion, const Operation& operation) {
   if (operation.count == 0) return {false, "no elements"};
   if (size_of(static_cast<DataType>(operation.type)) == 0)
     return {false, "a type that nearlight does not know"};
-  return entry.companion->decide(operation);
+  return companion.decide(operation);
 }
 
 }  // namespace
@@ -27,10 +27,11 @@ ncclResult_t take_or_count(const Operation& operation, Entry*& beside) {
     switch (entry->state.load(std::memory_order_acquire)) {
       case State::attached: {
         const std::lock_guard lock(entry->busy);
-        verdict = entry->companion != nullptr ? decide(*entry, operation)
-                                              : Verdict{false, "the communicator is being ended"};
-        if (!verdict.taken && entry->companion != nullptr && !in_group()) {
-          if (const Status ordered = entry->companion->before_other(operation.stream); !ordered.ok())
+        Companion* const companion = companion_of(*entry, operation.comm);
+        verdict = companion != nullptr ? decide(*companion, operation)
+                                       : Verdict{false, "the communicator is being ended"};
+        if (!verdict.taken && companion != nullptr && !in_group()) {
+          if (const Status ordered = companion->before_other(operation.stream); !ordered.ok())
             return failed(ordered);
           beside = entry;
         }
@@ -70,19 +71,21 @@ ncclResult_t passed_on(Entry& beside, const Operation& operation, ncclResult_t r
     if (!enqueued.value()) return result;
   }
   const std::lock_guard lock(beside.busy);
-  if (beside.companion == nullptr) return result;
-  const Status ordered = beside.companion->after_other(operation.stream);
+  Companion* const companion = companion_of(beside, operation.comm);
+  if (companion == nullptr) return result;
+  const Status ordered = companion->after_other(operation.stream);
   return ordered.ok() ? result : failed(ordered);
 }
 
 namespace {
 
 template <class Work>
-Status with_companion(Entry& entry, const Work& work) {
+Status with_companion(Entry& entry, ncclComm* comm, const Work& work) {
   const std::lock_guard lock(entry.busy);
-  if (entry.companion == nullptr) return failure(Code::invalid_usage, "comm: it has been ended meanwhile");
+  Companion* const companion = companion_of(entry, comm);
+  if (companion == nullptr) return failure(Code::invalid_usage, "comm: it has been ended meanwhile");
   try {
-    return work(*entry.companion);
+    return work(*companion);
   } catch (const std::exception& error) {
     return failure(Code::system_error, "%s", error.what());
   }
@@ -91,11 +94,13 @@ Status with_companion(Entry& entry, const Work& work) {
 }  // namespace
 
 Status run(Entry& entry, const Operation& operation) {
-  return with_companion(entry, [&](Companion& companion) { return companion.run(operation); });
+  return with_companion(entry, operation.comm,
+                        [&](Companion& companion) { return companion.run(operation); });
 }
 
 Status run_together(Entry& entry, std::span<const Operation> messages) {
-  return with_companion(entry, [&](Companion& companion) { return companion.run_together(messages); });
+  return with_companion(entry, messages.front().comm,
+                        [&](Companion& companion) { return companion.run_together(messages); });
 }
 
 }  // namespace nearlight::dropin

@@ -22,6 +22,13 @@ Book& book() {
 
 constinit thread_local Entry* last_found = nullptr;
 
+// With the book locked.
+void use_again(Entry& entry) {
+  if (entry.holders > 0 || !entry.taken_out) return;
+  entry.taken_out = false;
+  book().unused.push_back(&entry);
+}
+
 }  // namespace
 
 Entry* find_entry(ncclComm* comm) {
@@ -35,6 +42,32 @@ Entry* find_entry(ncclComm* comm) {
   return last_found;
 }
 
+Hold::Hold(Entry& entry) : entry_(&entry) {
+  const std::unique_lock lock(book().mutex);
+  ++entry_->holders;
+}
+
+Hold::Hold(const Hold& other) : entry_(other.entry_) {
+  if (entry_ == nullptr) return;
+  const std::unique_lock lock(book().mutex);
+  ++entry_->holders;
+}
+
+Hold::~Hold() {
+  if (entry_ == nullptr) return;
+  const std::unique_lock lock(book().mutex);
+  --entry_->holders;
+  use_again(*entry_);
+}
+
+Hold hold_entry(ncclComm* comm) {
+  const std::unique_lock lock(book().mutex);
+  const auto found = book().entries.find(comm);
+  if (found == book().entries.end()) return {};
+  ++found->second->holders;
+  return {*found->second, std::adopt_lock};
+}
+
 Entry& add_entry(ncclComm* comm, const char* reason) {
   const std::unique_lock lock(book().mutex);
   Entry* entry = nullptr;
@@ -44,31 +77,29 @@ Entry& add_entry(ncclComm* comm, const char* reason) {
   } else {
     entry = new Entry;
   }
-  entry->reason.store(reason, std::memory_order_relaxed);
-  entry->state.store(State::alone, std::memory_order_relaxed);
-  entry->limits = nullptr;
-  entry->blocking = true;
-  entry->broken = Status();
-  entry->cancelled = entry->aborted = false;
-  entry->comm.store(comm, std::memory_order_release);  // pairs with the load in find_entry()
+  {
+    const std::lock_guard guard(entry->guard);  // a thread that found it before may look
+    entry->reason.store(reason, std::memory_order_relaxed);
+    entry->state.store(State::alone, std::memory_order_relaxed);
+    entry->limits = nullptr;
+    entry->blocking = true;
+    entry->broken = Status();
+    entry->cancelled = entry->aborted = entry->destroyed = false;
+    entry->comm.store(comm, std::memory_order_release);  // pairs with the load in find_entry()
+  }
   // NCCL gives an address again once a communicator is gone; one that went past the drop-in is forgotten so.
-  book().entries[comm] = entry;
+  Entry*& place = book().entries[comm];
+  if (place != nullptr) place->comm.store(nullptr, std::memory_order_release);
+  place = entry;
   return *entry;
 }
 
-Entry* take_entry(ncclComm* comm) {
+void take_out(const Hold& entry) {
   const std::unique_lock lock(book().mutex);
-  const auto found = book().entries.find(comm);
-  if (found == book().entries.end()) return nullptr;
-  Entry* const entry = found->second;
-  book().entries.erase(found);
-  entry->comm.store(nullptr, std::memory_order_release);
-  return entry;
-}
-
-void reuse_entry(Entry& entry) {
-  const std::unique_lock lock(book().mutex);
-  book().unused.push_back(&entry);
+  ncclComm* const comm = entry->comm.exchange(nullptr, std::memory_order_acq_rel);
+  if (comm == nullptr) return;
+  book().entries.erase(comm);
+  entry->taken_out = true;
 }
 
 }  // namespace nearlight::dropin

@@ -22,7 +22,8 @@ enum class State : int {
 constexpr bool in_progress(State state) { return state == State::attaching || state == State::finalizing; }
 
 // Of one communicator. Entries are used again and never freed, so that a thread may look at one that another
-// thread has just taken out.
+// thread has just taken out. What it sees there may be of another communicator then: who uses a companion
+// asks companion_of(), and who needs the entry for longer holds it.
 struct Entry {
   std::atomic<ncclComm*> comm{nullptr};
   std::atomic<State> state{State::alone};
@@ -42,20 +43,53 @@ struct Entry {
   Status broken;
   bool cancelled = false;             // the thread that attaches or finalizes should end
   bool aborted = false;               // by ncclCommAbort, which takes the companion out then, and nobody else
+  bool destroyed = false;             // by ncclCommDestroy, which is in NCCL's part
   int endings = 0;                    // threads that end it, in their calls
+  int finalizings = 0;                // ... that are in NCCL's part of it
   std::condition_variable no_longer;  // ... in progress, or being ended
+
+  // The registry's.
+  int holders = 0;
+  bool taken_out = false;
 };
 
 // Null for a communicator that nobody has added. A few nanoseconds for the one that this thread asked for
 // last.
 Entry* find_entry(ncclComm* comm);
 
+// Under `busy` or `guard`: null where there is none, or the entry is another communicator's by now.
+inline Companion* companion_of(const Entry& entry, const ncclComm* comm) {
+  return entry.comm.load(std::memory_order_acquire) == comm ? entry.companion.get() : nullptr;
+}
+
+// As long as there is one, the entry is of no other communicator. Not made, copied or destroyed under
+// `guard`.
+class Hold {
+ public:
+  Hold() = default;
+  explicit Hold(Entry& entry);
+  Hold(const Hold& other);
+  Hold& operator=(const Hold&) = delete;
+  ~Hold();
+
+  explicit operator bool() const { return entry_ != nullptr; }
+  Entry& operator*() const { return *entry_; }
+  Entry* operator->() const { return entry_; }
+
+ private:
+  friend Hold hold_entry(ncclComm* comm);
+  Hold(Entry& entry, std::adopt_lock_t /*is counted already*/) : entry_(&entry) {}
+
+  Entry* entry_ = nullptr;
+};
+
+// As find_entry, and held from the look on.
+Hold hold_entry(ncclComm* comm);
+
 // A new entry, alone with that reason.
 Entry& add_entry(ncclComm* comm, const char* reason);
 
-// Takes it out: from here on nobody finds it. Null where there is none. The caller gives it back with
-// reuse_entry once nothing of it is used any more.
-Entry* take_entry(ncclComm* comm);
-void reuse_entry(Entry& entry);
+// Takes out what is held: from here on nobody finds it. It is used again once nobody holds it.
+void take_out(const Hold& entry);
 
 }  // namespace nearlight::dropin

@@ -79,6 +79,13 @@ TEST(DropIn, TakenAndForwardedFollowEachOther) { expect_good("taken_and_forwarde
 TEST(DropIn, NonBlockingGroupIsEnqueuedBeforeItsEnd) { expect_good("non_blocking_group"); }
 TEST(DropIn, WhoOnlyAsksForErrorsFreesNothing) { expect_good("asked_while_it_ends"); }
 TEST(DropIn, AnAbortEndsTheFinalizeOfAnotherThread) { expect_good("aborted_while_it_is_finalized"); }
+TEST(DropIn, AnAbortWaitsForCallsThatHaveBegun) {
+  expect_good("aborted_as_finalizing_begins");
+  expect_good("aborted_as_destroying_begins");
+  expect_good("aborted_while_nccl_finalizes");
+}
+TEST(DropIn, AnAbortEndsTheDestroyOfAnotherThread) { expect_good("aborted_while_it_is_destroyed"); }
+TEST(DropIn, WhatAGroupKeptGoesToNoOtherCommunicator) { expect_good("ended_within_a_group"); }
 TEST(DropIn, SendsAndReceivesOfAGroupGoTogether) { expect_good("grouped_messages"); }
 TEST(DropIn, SimulatedGroupStartsNothing) { expect_good("simulated_group"); }
 TEST(DropIn, FullStopBeforeNccl) { expect_good("stops_before_nccl"); }

@@ -35,7 +35,7 @@ class FakeCompanion final : public Companion {
     taken_ = FAKE(fakeNcclTaken);
     failure_ = FAKE(fakeNcclCompanionFailure);
     held_ = FAKE(fakeNcclHeld);
-    asked_ = FAKE(fakeNcclAsked);
+    pass_ = FAKE(fakeNcclPass);
   }
   ~FakeCompanion() override { tell("free" + rank()); }
 
@@ -91,7 +91,7 @@ class FakeCompanion final : public Companion {
     return {};
   }
   Status status() const override {
-    asked_();
+    pass_(fakeNcclCompanionIsAsked);
     const int code = failure_();
     return code == 0 ? Status() : failure(static_cast<Code>(code), "the test let the companion fail");
   }
@@ -115,7 +115,7 @@ class FakeCompanion final : public Companion {
   decltype(&::fakeNcclTaken) taken_;
   decltype(&::fakeNcclCompanionFailure) failure_;
   decltype(&::fakeNcclHeld) held_;
-  decltype(&::fakeNcclAsked) asked_;
+  decltype(&::fakeNcclPass) pass_;
 };
 
 }  // namespace

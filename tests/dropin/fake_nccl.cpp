@@ -35,8 +35,11 @@ std::atomic<bool> quiet{false};
 std::atomic<int> fail_next{0}, companion_failure{0};
 std::atomic<int> live{0};
 std::atomic<bool> held{false};
-std::atomic<bool> holds_question{false}, question_held{false};
-std::atomic<int> questions{0};
+struct Gate {
+  std::atomic<bool> takes_next{false}, closed{false};
+  std::atomic<int> held{0};
+};
+Gate gates[fakeNcclPlaces];
 
 std::size_t size_of(int type) {
   constexpr std::size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
@@ -263,15 +266,18 @@ void fakeNcclSetCompanionFailure(int code) { companion_failure = code; }
 int fakeNcclCompanionFailure() { return companion_failure; }
 void fakeNcclHold(int value) { held = value != 0; }
 int fakeNcclHeld() { return held ? 1 : 0; }
-void fakeNcclHoldQuestion(int value) { question_held = holds_question = value != 0; }
-int fakeNcclQuestions() { return questions; }
-void fakeNcclAsked() {
-  if (!holds_question.exchange(false)) return;
-  ++questions;
+void fakeNcclHoldAt(fakeNcclPlace place, int value) {
+  gates[place].closed = gates[place].takes_next = value != 0;
+}
+int fakeNcclHeldAt(fakeNcclPlace place) { return gates[place].held; }
+void fakeNcclPass(fakeNcclPlace place) {
+  Gate& gate = gates[place];
+  if (!gate.takes_next.exchange(false)) return;
+  ++gate.held;
   const auto end = std::chrono::steady_clock::now() + kLimit;
-  while (question_held && std::chrono::steady_clock::now() < end)
+  while (gate.closed && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  --questions;
+  --gate.held;
 }
 int fakeNcclRank(ncclComm_t comm) { return comm->rank; }
 int fakeNcclLive() { return live; }
@@ -347,6 +353,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int*, int excluded, ncclComm_t* out
   return divide(comm, 0, comm->rank, comm->group->nranks - excluded, out, config);
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  fakeNcclPass(fakeNcclFinalizes);
   fakeNcclLog(("finalize r" + std::to_string(comm->rank)).c_str());
   if (const ncclResult_t result = ready(comm); result != ncclSuccess) return result;
   const std::lock_guard lock(all);
@@ -387,6 +394,7 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  fakeNcclPass(fakeNcclStateIsAsked);
   const std::lock_guard lock(all);
   const bool waits = in_progress(comm);
   if (comm->polls > 0) --comm->polls;

@@ -24,12 +24,20 @@ int fakeNcclCompanionFailure();
 // 1: what companions have enqueued does not come to its end.
 void fakeNcclHold(int held);
 int fakeNcclHeld();
-// 1: the next question how a companion is is not answered before this is 0 again, or ten seconds are over.
-void fakeNcclHoldQuestion(int held);
-// How many are not answered yet.
-int fakeNcclQuestions();
-// A companion's, when it is asked.
-void fakeNcclAsked();
+// Where a thread can be held: in a companion that is asked how it is, in NCCL's ncclCommGetAsyncError and at
+// the beginning of its ncclCommFinalize.
+typedef enum {
+  fakeNcclCompanionIsAsked,
+  fakeNcclStateIsAsked,
+  fakeNcclFinalizes,
+  fakeNcclPlaces
+} fakeNcclPlace;
+// 1: the next thread stays there before this is 0 again, or ten seconds are over.
+void fakeNcclHoldAt(fakeNcclPlace place, int held);
+// How many are held there.
+int fakeNcclHeldAt(fakeNcclPlace place);
+// A thread comes there.
+void fakeNcclPass(fakeNcclPlace place);
 
 // All ranks give a value and get those of all; 0 when they do not come within ten seconds. For whoever stands
 // beside a communicator.

@@ -104,16 +104,16 @@ void asked_while_it_ends() {
     ncclComm_t comms[2];
     CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
     fakeNcclLogClear();
-    fakeNcclHoldQuestion(1);
+    fakeNcclHoldAt(fakeNcclCompanionIsAsked, 1);
     std::thread asking([&] {
       ncclResult_t state = ncclSuccess;
       CHECK(ncclCommGetAsyncError(comms[0], &state) == ncclSuccess && state == ncclSuccess);
     });
-    CHECK(soon([] { return fakeNcclQuestions() == 1; }));
+    CHECK(soon([] { return fakeNcclHeldAt(fakeNcclCompanionIsAsked) == 1; }));
     std::thread ending([&] { CHECK(end(comms[0]) == ncclSuccess); });
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a chance to do it wrong
     CHECK(!log_has("destroy r0") && !log_has("abort r0") && !log_has("free r0"));
-    fakeNcclHoldQuestion(0);
+    fakeNcclHoldAt(fakeNcclCompanionIsAsked, 0);
     asking.join();
     ending.join();
     CHECK_LOG(expected);
@@ -146,6 +146,102 @@ void aborted_while_it_is_finalized() {
   fakeNcclHold(0);
   CHECK(ncclCommAbort(comms[1]) == ncclSuccess);
   CHECK(fakeNcclLive() == 0);
+}
+
+const auto kAPause = std::chrono::milliseconds(100);  // a chance to do it wrong
+
+// Another thread aborts it while a call asks NCCL how it is, before it has looked at the companion: the abort
+// waits for that call, which leaves the communicator and all that come after it alone.
+void aborted_while_a_call_begins(ncclResult_t (*end)(ncclComm_t)) {
+  ncclComm_t comms[2], others[2];
+  CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  fakeNcclLogClear();
+  fakeNcclHoldAt(fakeNcclStateIsAsked, 1);
+  std::thread ending([&] {
+    CHECK(end(comms[0]) != ncclSuccess);
+    CHECK(std::strstr(ncclGetLastError(nullptr), "another thread ends it") != nullptr);
+  });
+  CHECK(soon([] { return fakeNcclHeldAt(fakeNcclStateIsAsked) == 1; }));
+  std::thread aborting([&] { CHECK(ncclCommAbort(comms[0]) == ncclSuccess); });
+  CHECK(soon([] { return log_has("stop r0"); }));
+  std::this_thread::sleep_for(kAPause);
+  CHECK(!log_has("abort r0"));
+  // What is made now has an entry of its own.
+  CHECK(ncclCommInitAll(others, 2, nullptr) == ncclSuccess);
+  fakeNcclHoldAt(fakeNcclStateIsAsked, 0);
+  ending.join();
+  aborting.join();
+  CHECK_LOG("stop r0\ngone r0\nabort r0\nfree r0\n");
+  float values[2] = {1, 2}, sums[2] = {};
+  for (int rank = 0; rank < 2; ++rank)
+    CHECK(ncclAllReduce(&values[rank], &sums[rank], 1, ncclFloat32, ncclSum, others[rank], stream(1)) ==
+          ncclSuccess);
+  CHECK(sums[0] == 3);
+  CHECK_LOG("nearlight AllReduce r0 s1 1\nnearlight AllReduce r1 s1 1\n");
+  for (ncclComm_t comm : {comms[1], others[0], others[1]}) CHECK(ncclCommDestroy(comm) == ncclSuccess);
+  CHECK(fakeNcclLive() == 0);
+}
+void aborted_as_finalizing_begins() { aborted_while_a_call_begins(ncclCommFinalize); }
+void aborted_as_destroying_begins() { aborted_while_a_call_begins(ncclCommDestroy); }
+
+// ... while destroying waits for its operations to end, which they do not: it is aborted, and not destroyed.
+void aborted_while_it_is_destroyed() {
+  ncclComm_t comms[2];
+  CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  fakeNcclLogClear();
+  fakeNcclHold(1);
+  std::thread ending([&] {
+    CHECK(ncclCommDestroy(comms[0]) != ncclSuccess);
+    CHECK(std::strstr(ncclGetLastError(nullptr), "another thread ends it") != nullptr);
+  });
+  float value = 1, sum = 0;
+  CHECK(soon([&] {
+    return ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comms[0], stream(1)) == ncclSuccess &&
+           log_has("nccl AllReduce r0");
+  }));
+  fakeNcclLogClear();
+  CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
+  ending.join();
+  CHECK_LOG("stop r0\ngone r0\nabort r0\nfree r0\n");
+  fakeNcclHold(0);
+  CHECK(ncclCommAbort(comms[1]) == ncclSuccess);
+  CHECK(fakeNcclLive() == 0);
+}
+
+// ... while a call is on its way into NCCL's ncclCommFinalize: it finds the communicator there.
+void aborted_while_nccl_finalizes() {
+  ncclComm_t comms[2];
+  CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  fakeNcclLogClear();
+  fakeNcclHoldAt(fakeNcclFinalizes, 1);
+  std::thread ending([&] { CHECK(ncclCommFinalize(comms[0]) == ncclSuccess); });
+  CHECK(soon([] { return fakeNcclHeldAt(fakeNcclFinalizes) == 1; }));
+  std::thread aborting([&] { CHECK(ncclCommAbort(comms[0]) == ncclSuccess); });
+  std::this_thread::sleep_for(kAPause);
+  fakeNcclHoldAt(fakeNcclFinalizes, 0);
+  ending.join();
+  aborting.join();
+  CHECK_LOG("drain r0\nfree r0\nfinalize r0\nabort r0\n");
+  CHECK(ncclCommDestroy(comms[1]) == ncclSuccess);
+  CHECK(fakeNcclLive() == 0);
+}
+
+// What a group has kept of a communicator that another thread has ended goes to none that came after it.
+void ended_within_a_group() {
+  ncclComm_t comms[2], others[2] = {};
+  CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  float value = 1, sum = 0;
+  CHECK(ncclGroupStart() == ncclSuccess);
+  CHECK(ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comms[0], stream(1)) == ncclSuccess);
+  std::thread([&] {
+    CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
+    CHECK(ncclCommInitAll(others, 2, nullptr) == ncclSuccess);
+  }).join();
+  fakeNcclLogClear();
+  CHECK(ncclGroupEnd() == ncclInvalidUsage);
+  CHECK(std::strstr(ncclGetLastError(nullptr), "ended meanwhile") != nullptr);
+  CHECK_LOG("end of group\n");
+  for (ncclComm_t comm : {comms[1], others[0], others[1]}) CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
 // Two communicators from one thread inside a group, as programs of one process make them.
@@ -235,6 +331,11 @@ constexpr Case kCases[] = {{"life", life},
                            {"order_of_ending", order_of_ending},
                            {"asked_while_it_ends", asked_while_it_ends},
                            {"aborted_while_it_is_finalized", aborted_while_it_is_finalized},
+                           {"aborted_as_finalizing_begins", aborted_as_finalizing_begins},
+                           {"aborted_as_destroying_begins", aborted_as_destroying_begins},
+                           {"aborted_while_it_is_destroyed", aborted_while_it_is_destroyed},
+                           {"aborted_while_nccl_finalizes", aborted_while_nccl_finalizes},
+                           {"ended_within_a_group", ended_within_a_group},
                            {"made_in_a_group", made_in_a_group},
                            {"refused_by_configuration", refused_by_configuration},
                            {"broken_creation", broken_creation},
