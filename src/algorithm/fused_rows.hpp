@@ -217,7 +217,7 @@ class HeldRows {
             reduce_vecs<kMax>(math, own[lot + i], got[i], view_.rank(), view_.nranks()), added[i], squares);
       }
     }
-    hooks.at(DelayPoint::after_arrival);
+    if (arrived) hooks.at(DelayPoint::after_arrival);
     float root = 1;
     // The whole team, whoever has failed.
     if (finish_.rows().normalises) root = finish_.root_of(team.sum(squares.all()));

@@ -16,7 +16,8 @@
 
 namespace nearlight::algorithm {
 
-// Where a test may hold a thread up. The product uses NoDelay, which is nothing.
+// Where a test may hold a thread up, and a trace takes the time. The product uses NoDelay, which is nothing.
+// A thread comes to `after_arrival` only where what it waited for is there.
 enum class DelayPoint : std::uint32_t {
   none = 0,
   before_publish = 1,
@@ -171,8 +172,8 @@ class OneShotLl {
       } else {
         arrived = session.wait_in_lockstep(attempt, blame);
       }
-      hooks.at(DelayPoint::after_arrival);
       if (arrived) {
+        hooks.at(DelayPoint::after_arrival);
         const Pack result = reduce_in_rank_order<Math, kMax>(math_, own[0], got[0], rank_, nranks_);
         if constexpr (kFast) {
           V::Space::store_pack(to_.at, result);
@@ -325,8 +326,8 @@ NL_FN void one_shot_simple(SessionT& session, Share share, const Bufs& input, co
     protocol::simple_publish(session, epoch);
     hooks.at(DelayPoint::published);
     protocol::simple_observe(session, epoch, static_cast<std::uint32_t>(base / span));
-    hooks.at(DelayPoint::after_arrival);
     if (!session.failed()) {
+      hooks.at(DelayPoint::after_arrival);
       if constexpr (Bulk::kUsed) {
         if (run_first < run_end) {
           const char* sources[kMax];

@@ -169,7 +169,8 @@ NL_FN void one_shot_sentinel_whole(SessionT& session, Share share, std::uint32_t
     take(std::integral_constant<int, kAtOnce>{});
     if constexpr (kAtOnce > 2) take(std::integral_constant<int, 2>{});
     if constexpr (kAtOnce > 1) take(std::integral_constant<int, 1>{});
-    hooks.at(DelayPoint::after_arrival);
+    // Whoever missed something has left; a thread without packets has waited for nothing.
+    if (lane < here) hooks.at(DelayPoint::after_arrival);
     session.note_resets();
     hooks.at(DelayPoint::after_read);
     session.end_epoch();

@@ -91,8 +91,8 @@ NL_FN void move_parts_simple(SessionT& session, Share share, const Parts& parts,
     const int bank = protocol::bank_of(epoch);
     publish_parts<kUnroll>(session, parts, input, base, epoch, hooks, bulk);
     protocol::simple_observe(session, epoch, static_cast<std::uint32_t>(base / parts.span));
-    hooks.at(DelayPoint::after_arrival);
     if (!session.failed()) {
+      hooks.at(DelayPoint::after_arrival);
       NL_NO_UNROLL
       for (int hop = 0; hop < nranks; ++hop) {
         const int source = hop == 0 ? rank : protocol::rank_after(hop, view);
@@ -152,8 +152,8 @@ NL_FN void reduce_parts_simple(SessionT& session, Share share, const Parts& part
     const int bank = protocol::bank_of(epoch);
     publish_parts<kUnroll>(session, parts, input, base, epoch, hooks, bulk);
     protocol::simple_observe(session, epoch, static_cast<std::uint32_t>(base / parts.span));
-    hooks.at(DelayPoint::after_arrival);
     if (!session.failed()) {
+      hooks.at(DelayPoint::after_arrival);
       const std::uint32_t here = units_here<CellUnits>(own_out, base, parts.span);
       const std::uint32_t loose = cells_in_bulk(bulk, own_out, base, here);
       if constexpr (Bulk::kUsed) {

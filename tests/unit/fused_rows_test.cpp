@@ -2,6 +2,7 @@
 // and of several groups, without a communicator.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
 #include <cstring>
 #include <memory>
@@ -41,6 +42,11 @@ struct LaneTeam {
     memory->barrier.arrive_and_wait();
     return all;
   }
+};
+
+struct CountsArrivals {
+  std::atomic<int>* arrivals;
+  void at(DelayPoint point) const { *arrivals += point == DelayPoint::after_arrival; }
 };
 
 struct Shape {
@@ -86,6 +92,7 @@ class Rows {
   // As many calls, one after the other; what is wrong with the last.
   template <int kMax, int kHeld, bool kOnce>
   std::string run(int calls) {
+    arrivals_ = 0;
     std::string wrong;
     for (int call = 0; call < calls && wrong.empty(); ++call) {
       ++problem_.seed;
@@ -111,6 +118,28 @@ class Rows {
       }
     }
     return wrong;
+  }
+
+  // Of the last run() or run_alone(): how often what a thread waited for has arrived.
+  int arrivals() const { return arrivals_; }
+  // One call of rank 0, to which nobody comes.
+  template <int kMax, int kHeld, bool kOnce>
+  void run_alone() {
+    arrivals_ = 0;
+    timeout_ns_ = 50'000'000;
+    Rank& own = ranks_[0];
+    own.input = problem_.input_of(0);
+    own.residual = problem_.residual_values();
+    own.weight = problem_.weights();
+    own.sum.assign(problem_.count(), 0xabcd);
+    own.output.assign(problem_.count(), 0xabcd);
+    std::vector<std::thread> threads;
+    for (std::uint32_t group = 0; group < shape_.teams * shape_.spread; ++group) {
+      for (int lane = 0; lane < shape_.lanes; ++lane)
+        threads.emplace_back([=, this] { run_lane<kMax, kHeld, kOnce>(0, group, lane); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(own.valid, 1u);
   }
 
  private:
@@ -140,8 +169,7 @@ class Rows {
     const RowShare share{group / shape_.spread, shape_.teams, group % shape_.spread, shape_.spread};
     LaneTeam team{own.teams[share.team].get(), static_cast<int>(share.part) * shape_.lanes + lane};
     const Finish finish(runtime::rows_of(call, route));
-    const protocol::Control<HostSpace> control{&own.abort, &own.claim, &own.valid, &own.record,
-                                               60'000'000'000};
+    const protocol::Control<HostSpace> control{&own.abort, &own.claim, &own.valid, &own.record, timeout_ns_};
     Group& mine = own.groups[group];
     const exec::LaneCoop coop{lane, shape_.lanes, mine.barrier.get()};
     protocol::Session session(view, coop, mine.state, control, group, 0);
@@ -149,9 +177,9 @@ class Rows {
     if constexpr (kHeld > 0) {
       const HeldRows<Math, SentinelCell<T>, kMax, kHeld, kOnce, V, Finish> work(view, lane, shape_.lanes,
                                                                                 share, finish);
-      work.run(session, team, NoDelay{});
+      work.run(session, team, CountsArrivals{&arrivals_});
     } else {
-      streamed_rows<Math, SentinelCell<T>, kMax>(session, team, share, finish, NoDelay{});
+      streamed_rows<Math, SentinelCell<T>, kMax>(session, team, share, finish, CountsArrivals{&arrivals_});
     }
     session.close();
   }
@@ -162,6 +190,8 @@ class Rows {
   std::size_t stride_ = 0;
   std::vector<Line> heap_;
   std::vector<Rank> ranks_;
+  std::uint64_t timeout_ns_ = 60'000'000'000;
+  std::atomic<int> arrivals_{0};
 };
 
 FusedProblem problem_of(int ranks, std::size_t tokens, std::size_t hidden) {
@@ -197,6 +227,19 @@ TEST(FusedRows, ManyRowsInRounds) {
 TEST(FusedRows, StreamedByManyThreads) {
   EXPECT_EQ((Rows<Bf16>({2, 3, 2, 1, 1, 40}, problem_of(2, 5, 1032)).run<8, 0, false>(2)), "");
   EXPECT_EQ((Rows<Bf16>({3, 2, 1, 2, 1, 40}, problem_of(3, 3, 1032)).run<8, 0, false>(2)), "");
+}
+
+// A wait in vain is no arrival.
+TEST(FusedRows, NothingArrivesWhereNobodyComes) {
+  Rows<Bf16> once({2, 3, 1, 1, 1, 132}, problem_of(2, 1, 1032));
+  EXPECT_EQ((once.run<2, 44, true>(1)), "");
+  EXPECT_EQ(once.arrivals(), 2 * 3);
+  Rows<Bf16> alone({2, 3, 1, 1, 1, 132}, problem_of(2, 1, 1032));
+  alone.run_alone<2, 44, true>();
+  EXPECT_EQ(alone.arrivals(), 0);
+  Rows<Bf16> streamed({2, 3, 1, 1, 1, 40}, problem_of(2, 1, 1032));
+  streamed.run_alone<8, 0, false>();
+  EXPECT_EQ(streamed.arrivals(), 0);
 }
 
 // Parts cover a row, whatever it is cut into.

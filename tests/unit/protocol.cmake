@@ -1,4 +1,4 @@
-nearlight_test(protocol SOURCES protocol_host_test.cpp protocol_own_memory_test.cpp protocol_ranks.cpp protocol_whole_test.cpp
+nearlight_test(protocol SOURCES protocol_arrival_test.cpp protocol_host_test.cpp protocol_own_memory_test.cpp protocol_ranks.cpp protocol_whole_test.cpp
   DEPS nearlight::testing nearlight::algorithm
   LABELS unit tsan asan TIMEOUT 120 PROCESSORS 2)
 nearlight_test(protocol_stress SOURCES protocol_stress_test.cpp protocol_ranks.cpp

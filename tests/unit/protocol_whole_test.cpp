@@ -41,7 +41,11 @@ class Whole : public testing::Test {
     std::uint32_t abort = 0, claim = 0, valid = 0;
     protocol::FaultRecord record{};
     std::unique_ptr<std::barrier<>> inside;
-    std::atomic<int> left{0};
+    std::atomic<int> left{0}, arrivals{0};
+  };
+  struct CountsArrivals {
+    std::atomic<int>* arrivals;
+    void at(algorithm::DelayPoint point) const { *arrivals += point == algorithm::DelayPoint::after_arrival; }
   };
   struct alignas(128) Line {
     std::byte bytes[128];
@@ -81,7 +85,7 @@ class Whole : public testing::Test {
     try {
       algorithm::one_shot_sentinel_whole<Math, algorithm::SentinelCell<float>, protocol::kMaxRanks, kAtOnce>(
           session, {0, 1}, held, Bufs(send, vecs * kPerVec), Bufs(recv, vecs * kPerVec),
-          algorithm::NoDelay{});
+          CountsArrivals{&own.arrivals});
     } catch (const Left&) {
       own.inside->arrive_and_drop();
       ++own.left;
@@ -180,7 +184,21 @@ TEST_F(Whole, EveryThreadLeavesWhereNobodyComes) {
   EXPECT_EQ(rank(0).record.peer, 1);
   EXPECT_EQ(rank(0).record.epoch, 1u);
   EXPECT_EQ(rank(0).state.failed, 1u);
+  EXPECT_EQ(rank(0).arrivals, 0);
   for (const float value : recv) EXPECT_EQ(value, -1.0f);
+}
+
+// A thread without packets does not leave, and nothing has arrived for it.
+TEST_F(Whole, NothingArrivesForAThreadWithoutPackets) {
+  make(2, 3, 32, 50'000'000);
+  std::vector<float> send(2 * kPerVec, 1.0f), recv(2 * kPerVec, -1.0f);
+  std::vector<std::thread> threads;
+  for (int lane = 0; lane < 3; ++lane) {
+    threads.emplace_back(
+        [&, lane] { EXPECT_EQ((run<1>(0, lane, 1, send.data(), recv.data(), 2)), lane == 2); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(rank(0).arrivals, 0);
 }
 
 // One thread misses its part and leaves in the first of two rounds: the other one, whose parts are there, has
@@ -201,6 +219,7 @@ TEST_F(Whole, AThreadThatLeavesHoldsUpNobody) {
   other.join();
   EXPECT_TRUE(done[0]);
   EXPECT_FALSE(done[1]);
+  EXPECT_EQ(rank(0).arrivals, 2);  // one in each round
   EXPECT_EQ(recv, (std::vector<float>{6, 7, 8, 9, -1, -1, -1, -1, 6, 7, 8, 9, -1, -1, -1, -1}));
   EXPECT_EQ(rank(0).record.slot, 1u);
   EXPECT_EQ(rank(0).record.peer, 1);
