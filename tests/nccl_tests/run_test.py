@@ -19,7 +19,9 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 RUN = os.path.join(ROOT, "bench", "nccl_tests", "run.py")
 sys.path.insert(0, os.path.dirname(RUN))
 
-import run as tool
+import run as tool  # which adds the path of the next
+
+import process_group
 
 # What nccl-tests 2.17 prints. STAND_IN=HOW:PROGRAM lets that program go wrong where the drop-in is (HOW) or is not.
 PROGRAM = """#!/usr/bin/env python3
@@ -246,6 +248,70 @@ class EndGroup(unittest.TestCase):
         self.assertEqual(process.returncode, -signal.SIGKILL)
         # The child had the other end of the pipe.
         self.assertEqual(process.stdout.read(), b"")
+
+    # A child that tells what it ends by, in a file, after its parent has ended; and the parent's last words.
+    ORPHAN = ("import os, signal, subprocess, sys\n"
+              "child = subprocess.Popen([sys.executable, '-c', sys.argv[2], sys.argv[1]], stdout=subprocess.PIPE)\n"
+              "child.stdout.readline()\nprint('ready', flush=True)\n")
+
+    def start_with_child(self, child, then):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        told = os.path.join(folder.name, "told")
+        process = subprocess.Popen([sys.executable, "-c", self.ORPHAN + then, told, child], stdout=subprocess.PIPE, start_new_session=True)
+        self.addCleanup(process.stdout.close)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        return process, told
+
+    def test_an_orphan_has_its_say(self):
+        child = ("import signal, sys, time\n"
+                 "def end(*_):\n time.sleep(0.3)\n open(sys.argv[1], 'w').write('counts')\n sys.exit()\n"
+                 "signal.signal(signal.SIGTERM, end)\nprint('ready', flush=True)\nsignal.pause()")
+        # It ends at once; and it has ended before.
+        for then, ends_itself in (("signal.pause()", False), ("os._exit(0)", True)):
+            process, told = self.start_with_child(child, then)
+            if ends_itself:
+                process.wait(timeout=30)
+            begin = time.monotonic()
+            tool.end_group(process, 30)
+            self.assertLess(time.monotonic() - begin, 10)
+            with open(told, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "counts")
+
+    def test_an_orphan_that_does_not_end_is_killed(self):
+        process, _ = self.start_with_child("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
+                                           "while True: signal.pause()", "os._exit(0)")
+        begin = time.monotonic()
+        tool.end_group(process, 30)
+        self.assertLess(time.monotonic() - begin, 20)  # and not the grace of the process itself
+        self.assertFalse(process_group.lives_in(process.pid))
+
+    def test_what_nobody_waits_for_costs_nothing(self):
+        # This process is the one that orphans go to, and waits for none of them before it has looked.
+        made = subprocess.run([sys.executable, "-c", ZOMBIE, os.path.dirname(process_group.__file__)], capture_output=True, text=True,
+                              timeout=60, check=False)
+        self.assertEqual((made.returncode, made.stdout), (0, "a zombie, quickly\n"), made.stderr)
+
+
+# Becomes the parent of orphans, so that one that has ended stays in its group.
+ZOMBIE = """
+import ctypes, os, subprocess, sys, time
+sys.path.insert(0, sys.argv[1])
+import process_group
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+text = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'], stdout=2).pid, flush=True)"
+process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, start_new_session=True)
+child = int(process.stdout.readline())
+process.wait(timeout=30)
+process_group.ORPHANS_S = 30
+begin = time.monotonic()
+process_group.end_group(process, 30)
+quickly = time.monotonic() - begin < 10
+with open(f"/proc/{child}/stat") as file:
+    zombie = file.read().rpartition(")")[2].split()[0] == "Z"
+print("a zombie," if zombie else "none,", "quickly" if quickly else "slowly")
+os.waitpid(child, 0)
+"""
 
 
 if __name__ == "__main__":
