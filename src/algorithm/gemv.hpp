@@ -34,8 +34,10 @@ struct Gemv {
 };
 
 // Bytes of dynamic shared memory that a CTA may have for the tokens, beside exec::kTileAheadBytes: where it
-// may have 227 KiB in all (compute capability 9.0 to 11.x), and where it may have 99.
+// may have kLargeSharedCta bytes in all (the GPU says so; those of compute capability 9.0 to 11.x do), and
+// where it may have 99 KiB.
 inline constexpr std::uint32_t kGemvLargeShared = 152 * 1024, kGemvShared = 24 * 1024;
+inline constexpr std::uint32_t kLargeSharedCta = 227 * 1024;
 constexpr std::uint32_t gemv_shared(bool large) { return large ? kGemvLargeShared : kGemvShared; }
 
 // There is no code for GPUs before: 80 is compute capability 8.0.

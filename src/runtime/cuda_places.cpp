@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "algorithm/gemv.hpp"
 #include "base/fault_point.hpp"
 #include "probe/line_test.hpp"
 #include "runtime/cuda_call.hpp"
@@ -26,7 +27,12 @@ Result<Place> look_at(int device) {
   }
   cudaDeviceProp properties{};
   NL_TRY_CUDA(cudaGetDeviceProperties(&properties, device));
-  Place place{device, properties.multiProcessorCount, properties.major * 10 + properties.minor, {}, {}};
+  Place place{device,
+              properties.multiProcessorCount,
+              properties.major * 10 + properties.minor,
+              static_cast<std::uint32_t>(properties.sharedMemPerBlockOptin),
+              {},
+              {}};
   std::copy(std::begin(properties.uuid.bytes), std::end(properties.uuid.bytes), place.uuid);
   std::copy(std::begin(properties.name), std::end(properties.name), place.name);
   place.name[sizeof place.name - 1] = '\0';
@@ -67,7 +73,7 @@ int oldest_of(const std::vector<Place>& places) {
 
 bool have_large_shared(const std::vector<Place>& places) {
   return std::all_of(places.begin(), places.end(),
-                     [](const Place& place) { return place.capability >= 90 && place.capability < 120; });
+                     [](const Place& place) { return place.shared_bytes >= algorithm::kLargeSharedCta; });
 }
 
 Result<probe::PathType> worst_path(Exchange& exchange, const std::vector<Place>& places, int device,

@@ -1,6 +1,7 @@
 // What GPU ranks tell each other about their GPUs as a communicator is made.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace nearlight::runtime {
 struct Place {
   int device;
   int sms, capability;
+  std::uint32_t shared_bytes;  // that a CTA may have
   char uuid[16];
   char name[256];
 };
@@ -25,7 +27,7 @@ Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone);
 std::string common_gpu(const std::vector<Place>& places);
 // The lowest compute capability.
 int oldest_of(const std::vector<Place>& places);
-// Whether a CTA of each may have 227 KiB of shared memory: of compute capability 9.0 to 11.x; 12.x has 99.
+// Whether a CTA of each may have algorithm::kLargeSharedCta bytes of shared memory.
 bool have_large_shared(const std::vector<Place>& places);
 // The worst of what lies between this rank's GPU and the others', and then between any two; collective.
 Result<probe::PathType> worst_path(Exchange& exchange, const std::vector<Place>& places, int device,

@@ -331,6 +331,22 @@ TEST_F(CudaCalls, ARefusalOfCudaIsAnErrorAndTheNextCallWorks) {
 
 // Whichever call of CUDA's fails during creation, on whichever rank: both ranks fail, one with the cause, and
 // nothing is left.
+// Whatever its compute capability (here 9.0): the GPU says what a CTA may have, and the smaller one decides.
+TEST(CudaCreation, ProductsHaveTheSharedMemoryThatEachGpuGives) {
+  const auto is_large = [](std::size_t first, std::size_t second) {
+    fake_cuda::give_shared(0, first);
+    fake_cuda::give_shared(1, second);
+    for (const auto& created : create_pair(false)) EXPECT_TRUE(created.ok()) << created.status().to_string();
+    fake_cuda::give_shared(0, 227 << 10);
+    fake_cuda::give_shared(1, 227 << 10);
+    return fake_cuda::loaded_large_products();
+  };
+  EXPECT_TRUE(is_large(227 << 10, 228 << 10));
+  EXPECT_FALSE(is_large(227 << 10, 99 << 10));
+  EXPECT_FALSE(is_large((227 << 10) - 1, 227 << 10));
+  EXPECT_TRUE(is_large(227 << 10, 227 << 10));
+}
+
 TEST(CudaCreation, ARefusalOfCudaFailsBothRanksAndLeavesNothing) {
   const int before = fake_cuda::live();
   int failures = 0;

@@ -1,5 +1,6 @@
 #include "tests/api/fake_cuda.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -52,6 +53,8 @@ State& state() {
 
 thread_local int device = 0;
 thread_local Launch last_launch{};
+std::atomic<std::size_t> shared_bytes[kDevices] = {227 << 10, 227 << 10};
+std::atomic<bool> large_products{false};
 
 // The mutex is held.
 cudaError_t count(State& all, const char* name) {
@@ -137,6 +140,8 @@ void keep_graphs(bool keep) {
   for (UserObject* const object : gone) destroy_object(object);
 }
 int current_device() { return device; }
+void give_shared(int of_device, std::size_t bytes) { shared_bytes[of_device] = bytes; }
+bool loaded_large_products() { return large_products; }
 Launch launched() { return last_launch; }
 
 }  // namespace nearlight::test::fake_cuda
@@ -156,6 +161,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of_device) {
   *properties = {};
   properties->multiProcessorCount = 8;
   properties->major = 9;
+  properties->sharedMemPerBlockOptin = shared_bytes[of_device];
   properties->uuid.bytes[0] = static_cast<char>(of_device);
   return count("cudaGetDeviceProperties");
 }
@@ -363,7 +369,8 @@ Status launch_gemv(const GemvArgs& args, const GemvShape& shape, cudaStream_t) {
   if (count("launch_gemv") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch_gemv: planted error");
 }
-Status preload_gemv(bool) {
+Status preload_gemv(bool large_shared) {
+  large_products = large_shared;
   if (count("preload_gemv") == cudaSuccess) return {};
   return failure(Code::cuda_error, "preload_gemv: planted error");
 }

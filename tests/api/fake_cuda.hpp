@@ -41,6 +41,11 @@ int live();
 // Of the calling thread.
 int current_device();
 
+// What a CTA of that device may have of shared memory; 227 KiB unless told otherwise.
+void give_shared(int of_device, std::size_t bytes);
+// Whether the last products that were loaded may have the large part of it.
+bool loaded_large_products();
+
 // What the kernel that this thread launched last was to do.
 struct Launch {
   ReduceOp op;
