@@ -82,8 +82,8 @@ class FusedContender final : public Contender {
     NL_TRY(buffers_.check(operation));
     NL_TRY_ASSIGN(const route::FusedRoute chosen,
                   communicator_->explain_fused(buffers_.call_of(operation), options_));
-    return Choice{algorithm::name_of(chosen.route.algorithm), route::protocol_name(chosen.route),
-                  static_cast<int>(chosen.route.grid), chosen.route.reason,
+    return Choice{algorithm::name_of(chosen.algorithm), route::protocol_name(chosen),
+                  static_cast<int>(chosen.grid), chosen.reason,
                   options_.spread != 0 ? "spread=" + std::to_string(options_.spread) : ""};
   }
   int roundings() const override { return 1; }

@@ -237,7 +237,7 @@ nearlightResult_t nearlightExplainFused(nearlightComm_t comm, nearlightCollectiv
     const Visit visit(comm);
     NL_TRY(visit.status());
     NL_TRY_ASSIGN(const route::FusedRoute chosen, visit->explain_fused(call));
-    hand_out_route(chosen.route, route);
+    hand_out_route(chosen, route);
     return {};
   });
 }

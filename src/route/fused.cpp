@@ -49,8 +49,7 @@ Status check_wanted(const Facts& facts, const FusedFacts& rows, std::uint32_t wi
 
 Result<FusedRoute> fused(const Facts& facts, const FusedFacts& rows) {
   const Table& table = facts.table != nullptr ? *facts.table : facts.gpu ? kH200Table : kCpuTable;
-  FusedRoute chosen;
-  Route& route = chosen.route;
+  FusedRoute route;
   route.algorithm = Algorithm::one_shot;
   route.protocol = Protocol::sentinel;
   const Forced& forced = facts.forced;
@@ -59,21 +58,21 @@ Result<FusedRoute> fused(const Facts& facts, const FusedFacts& rows) {
   if (!facts.gpu) {
     NL_TRY(check_wanted(facts, rows, 1));
     route.reason = elsewhere ? kOneWay : because<"CPU: rows by packets that are their own arrival">(table);
-    return chosen;
+    return route;
   }
   const std::uint32_t width = facts.max_ctas == 0 ? facts.regions : std::min(facts.regions, facts.max_ctas);
   NL_TRY(check_wanted(facts, rows, width));
   const std::uint32_t few = std::min(width, static_cast<std::uint32_t>(table.few_ctas));
   const std::uint32_t most = rows.grid != 0 ? rows.grid : few;
-  chosen.spread = rows.spread != 0 ? rows.spread : spread_of(facts, rows, most);
-  while (rows.spread == 0 && rows.grid % chosen.spread != 0) chosen.spread /= 2;
-  const std::uint32_t part = ceil_div(rows.vecs, chosen.spread);
-  std::uint32_t teams = std::min(rows.rows, std::max(1u, most / chosen.spread));
+  route.spread = rows.spread != 0 ? rows.spread : spread_of(facts, rows, most);
+  while (rows.spread == 0 && rows.grid % route.spread != 0) route.spread /= 2;
+  const std::uint32_t part = ceil_div(rows.vecs, route.spread);
+  std::uint32_t teams = std::min(rows.rows, std::max(1u, most / route.spread));
   if (part > facts.packets) {
     route.held = 0;
     route.threads = std::min(algorithm::kMaxThreads, whole_warps(std::min(part, facts.packets)));
   } else if (rows.rows <= teams && part <= 2 * algorithm::kMaxThreads) {
-    chosen.once = true;
+    route.once = true;
     route.held = part <= algorithm::kMaxThreads ? 1 : 2;
     route.threads = whole_warps(ceil_div(part, route.held));
   } else {
@@ -81,19 +80,19 @@ Result<FusedRoute> fused(const Facts& facts, const FusedFacts& rows) {
     route.threads = whole_warps(ceil_div(part, 4));
     // Two of these CTAs fit an SM: there may be as many as there are regions.
     if (rows.grid == 0 && route.threads <= algorithm::kSharedSmThreads)
-      teams = std::min(rows.rows, std::max(1u, width / chosen.spread));
-    chosen.at_once = std::min(facts.packets / part, ceil_div(rows.rows, teams));
+      teams = std::min(rows.rows, std::max(1u, width / route.spread));
+    route.at_once = std::min(facts.packets / part, ceil_div(rows.rows, teams));
   }
   route.run_threads = route.threads;
-  route.grid = teams * chosen.spread;
+  route.grid = teams * route.spread;
   const bool limited = facts.max_ctas != 0 && route.grid == facts.max_ctas;
   route.reason =
       elsewhere ? kOneWay
-      : chosen.spread > 1
+      : route.spread > 1
           ? because<"GPU: few rows, each shared by several CTAs (not measured yet)">(table, limited)
           : because<"GPU: a row a CTA, by packets that are their own arrival (not measured yet)">(table,
                                                                                                   limited);
-  return chosen;
+  return route;
 }
 
 }  // namespace nearlight::route

@@ -15,8 +15,8 @@ struct FusedFacts {
   std::uint32_t spread = 0, grid = 0;
 };
 
-struct FusedRoute {
-  Route route;                // its grid is a multiple of `spread`; `held` 0: a row goes in rounds
+// The grid is a multiple of `spread`; `held` 0: a row goes in rounds.
+struct FusedRoute : Route {
   std::uint32_t spread = 1;   // CTAs that share a row, a cluster where it is normalised
   std::uint32_t at_once = 1;  // rows that a CTA sends before it waits
   bool once = false;          // a row for each CTA or cluster, in one round

@@ -121,12 +121,25 @@ Status compare(std::uint64_t number, const Values& first, std::size_t first_rank
 
 }  // namespace
 
-Call::Rows rows_of(const FusedCall& call) {
-  if (call.collective != Collective::all_reduce_rms_norm) return {.hidden = call.hidden};
-  return {.hidden = call.hidden,
-          .output_type = call.output_type,
-          .eps_bits = exec::as_bits(call.eps),
-          .has_residual = call.residual != nullptr};
+Call to_compare(const FusedCall& call) {
+  Call compared{.collective = call.collective,
+                .count = count_of(call),
+                .type = call.type,
+                .op = ReduceOp::sum,
+                .rows = {.hidden = call.hidden}};
+  if (call.collective != Collective::all_reduce_rms_norm) return compared;
+  compared.rows.output_type = call.output_type;
+  compared.rows.eps_bits = exec::as_bits(call.eps);
+  compared.rows.has_residual = call.residual != nullptr;
+  return compared;
+}
+
+Call to_compare(const GemvCall& call) {
+  return {.collective = call.collective,
+          .count = count_of(call),
+          .type = call.type,
+          .op = ReduceOp::sum,
+          .out_size = call.out};
 }
 
 std::array<std::uint64_t, protocol::kMaxRanks> counts_of(const CollectiveCall& call, int nranks) {

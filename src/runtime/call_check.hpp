@@ -41,7 +41,9 @@ struct Call {
   // Of a product, as far as all ranks must have the same; else 0.
   std::size_t out_size = 0;
 };
-Call::Rows rows_of(const FusedCall& call);
+// Of a fused call and of a product.
+Call to_compare(const FusedCall& call);
+Call to_compare(const GemvCall& call);
 // Those of a call by parts.
 std::array<std::uint64_t, protocol::kMaxRanks> counts_of(const CollectiveCall& call, int nranks);
 

@@ -91,7 +91,7 @@ Result<route::Route> route_of_parts(const CollectiveCall& call, const route::Fac
 
 namespace {
 
-// What neither fused rows nor products can be told.
+// What no call that has one way can be told.
 Status check_one_way(Collective collective, const route::Facts& facts, const CallOptions& options) {
   if (options.algorithm && *options.algorithm != route::Algorithm::one_shot) {
     return failure(Code::unsupported, "algorithm: %s is none that %s takes", name_of(*options.algorithm),
@@ -113,9 +113,9 @@ Status check_one_way(Collective collective, const route::Facts& facts, const Cal
 
 }  // namespace
 
-Result<route::FusedRoute> route_of_fused(const FusedCall& call, const route::Facts& facts,
-                                         const CallOptions& options) {
-  NL_TRY(check_fused_shape(call));
+Result<route::FusedRoute> route_of_one_way(const FusedCall& call, const route::Facts& facts,
+                                           const CallOptions& options) {
+  NL_TRY(check_shape(call, facts.nranks));
   NL_TRY(check_one_way(call.collective, facts, options));
   if (options.threads != 0)
     return failure(Code::unsupported, "threads: those of %s follow from its rows", name_of(call.collective));
@@ -125,9 +125,9 @@ Result<route::FusedRoute> route_of_fused(const FusedCall& call, const route::Fac
   return route::fused(facts, rows);
 }
 
-Result<route::Route> route_of_gemv(const GemvCall& call, const route::Facts& facts,
-                                   const CallOptions& options) {
-  NL_TRY(check_gemv_shape(call, facts.nranks));
+Result<route::Route> route_of_one_way(const GemvCall& call, const route::Facts& facts,
+                                      const CallOptions& options) {
+  NL_TRY(check_shape(call, facts.nranks));
   NL_TRY(check_one_way(call.collective, facts, options));
   if (options.threads != 0 || options.spread != 0) {
     return failure(Code::unsupported, "%s: %s has its own", options.threads != 0 ? "threads" : "spread",

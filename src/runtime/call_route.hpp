@@ -15,12 +15,11 @@ Result<route::Route> route_of_call(const route::Facts& facts, const CallOptions&
 Result<route::Route> route_of_parts(const CollectiveCall& call, const route::Facts& facts,
                                     const CallOptions& options);
 
-// The same of a fused call. Code::invalid_argument and ::unsupported name the option that cannot be.
-Result<route::FusedRoute> route_of_fused(const FusedCall& call, const route::Facts& facts,
-                                         const CallOptions& options);
-
-// The same of a product.
-Result<route::Route> route_of_gemv(const GemvCall& call, const route::Facts& facts,
-                                   const CallOptions& options);
+// The same of calls that have one way, fused ones and products. Code::invalid_argument and ::unsupported name
+// the option that cannot be.
+Result<route::FusedRoute> route_of_one_way(const FusedCall& call, const route::Facts& facts,
+                                           const CallOptions& options);
+Result<route::Route> route_of_one_way(const GemvCall& call, const route::Facts& facts,
+                                      const CallOptions& options);
 
 }  // namespace nearlight::runtime

@@ -106,8 +106,11 @@ class CudaCommunicator final : public Communicator {
   route::Facts message_facts(std::size_t count, DataType type) const;
   // This rank's memory and ends of pipes as before their first turn, which comes after `turn`.
   Status rest_pipes(std::uint32_t turn);
-  Status enqueue_fused(const FusedCall& call, Stream stream, const CallOptions& options, bool& capturing);
-  Status enqueue_gemv(const GemvCall& call, Stream stream, const CallOptions& options, bool& capturing);
+  // Of every kind of OneWayCall, see one_way.hpp.
+  template <class OneWay>
+  Status one_way(const OneWay& call, Stream stream, const CallOptions& options);
+  template <class OneWay>
+  Status enqueue_one_way(const OneWay& call, Stream stream, const CallOptions& options, bool& capturing);
   // Of one rank alone: its input is its output.
   Status enqueue_alone(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                        cudaStream_t stream, bool& capturing);

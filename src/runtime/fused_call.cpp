@@ -13,7 +13,9 @@ bool normalises(const FusedCall& call) { return call.collective == Collective::a
 
 }  // namespace
 
-Status check_fused_shape(const FusedCall& call) {
+std::size_t count_of(const FusedCall& call) { return call.tokens * call.hidden; }
+
+Status check_shape(const FusedCall& call, int /*nranks*/) {
   if (call.type != DataType::bf16 && call.type != DataType::f16) {
     return failure(Code::invalid_argument, "type: %s is neither bfloat16 nor half", name_of(call.type));
   }
@@ -35,7 +37,7 @@ Status check_fused_shape(const FusedCall& call) {
   return {};
 }
 
-std::array<NamedBuffer, 7> buffers_of(const FusedCall& call) {
+std::array<NamedBuffer, 7> buffers_of(const FusedCall& call, int /*nranks*/) {
   const std::size_t row = call.hidden * size_of(call.type), all = row * call.tokens;
   if (!normalises(call)) {
     return {{{"input", "the end of input", call.input, all},
@@ -52,10 +54,10 @@ std::array<NamedBuffer, 7> buffers_of(const FusedCall& call) {
            {}}};
 }
 
-Status check_fused(const FusedCall& call) {
-  NL_TRY(check_fused_shape(call));
+Status check_call(const FusedCall& call, int nranks) {
+  NL_TRY(check_shape(call, nranks));
   if (call.tokens == 0) return {};
-  const auto buffers = buffers_of(call);
+  const auto buffers = buffers_of(call, nranks);
   const bool scaled = normalises(call) && call.output_type != call.type;
   for (const NamedBuffer& buffer : buffers) {
     if (buffer.name == nullptr) continue;

@@ -36,15 +36,12 @@ struct FusedCall {
 inline constexpr std::size_t kLeastHidden = 1024, kMostHidden = 16384, kHiddenStep = 8;
 inline constexpr std::size_t kMostTokens = std::size_t{1} << 20;
 
-// Code::invalid_argument names the argument. Also with no tokens, but then no pointer is looked at.
-Status check_fused(const FusedCall& call);
-// Types and sizes alone.
-Status check_fused_shape(const FusedCall& call);
-
-// The buffers of a call, by name; those that it has not are null. The call has been checked.
-std::array<NamedBuffer, 7> buffers_of(const FusedCall& call);
-
-// Whether it can be made again after it has failed: no input is in the place of an output.
+// What a communicator asks of every call that has one way (runtime/one_way.hpp); nothing of a fused one
+// depends on the number of ranks.
+std::size_t count_of(const FusedCall& call);
+Status check_call(const FusedCall& call, int nranks);
+Status check_shape(const FusedCall& call, int nranks);
+std::array<NamedBuffer, 7> buffers_of(const FusedCall& call, int nranks);
 bool can_repeat(const FusedCall& call);
 
 algorithm::FusedRows rows_of(const FusedCall& call, const route::FusedRoute& route);

@@ -20,7 +20,7 @@ std::size_t columns_of(const GemvCall& call, int nranks) {
 
 }  // namespace
 
-Status check_gemv_shape(const GemvCall& call, int nranks) {
+Status check_shape(const GemvCall& call, int nranks) {
   if (call.type != DataType::bf16 && call.type != DataType::f16) {
     return failure(Code::invalid_argument, "type: %s is neither bfloat16 nor half", name_of(call.type));
   }
@@ -42,8 +42,8 @@ std::array<NamedBuffer, 3> buffers_of(const GemvCall& call, int nranks) {
            {"out", "the end of out", call.output, call.tokens * call.out * element}}};
 }
 
-Status check_gemv(const GemvCall& call, int nranks) {
-  NL_TRY(check_gemv_shape(call, nranks));
+Status check_call(const GemvCall& call, int nranks) {
+  NL_TRY(check_shape(call, nranks));
   if (call.tokens == 0) return {};
   const auto buffers = buffers_of(call, nranks);
   const char* const sizes[] = {"in_size", "out_size", "out_size"};

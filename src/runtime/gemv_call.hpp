@@ -36,15 +36,12 @@ static_assert(kGemvStep == exec::kTileRows);
 inline constexpr std::size_t kMostGemvIn = 65536, kMostGemvOut = std::size_t{1} << 20;
 inline constexpr std::size_t kMostGemvTokens = exec::kMostTokens;
 
-// Code::invalid_argument names the argument. Also with no tokens, but then no pointer is looked at.
-Status check_gemv(const GemvCall& call, int nranks);
-// Types and sizes alone.
-Status check_gemv_shape(const GemvCall& call, int nranks);
-
-// The buffers of a call, by name. The call has been checked.
-std::array<NamedBuffer, 3> buffers_of(const GemvCall& call, int nranks);
-// Elements that go from rank to rank: what the call is counted by.
+// What a communicator asks of every call that has one way (runtime/one_way.hpp).
 std::size_t count_of(const GemvCall& call);
+Status check_call(const GemvCall& call, int nranks);
+Status check_shape(const GemvCall& call, int nranks);
+std::array<NamedBuffer, 3> buffers_of(const GemvCall& call, int nranks);
+inline bool can_repeat(const GemvCall&) { return true; }  // no output is in the place of an input
 
 algorithm::Gemv gemv_of(const GemvCall& call, int nranks);
 route::GemvFacts facts_of(const GemvCall& call, int nranks);

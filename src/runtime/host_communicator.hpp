@@ -96,8 +96,11 @@ class HostCommunicator final : public Communicator {
   route::Facts message_facts(std::size_t count, DataType type) const;
   // This rank's memory and ends of pipes as before their first turn, which comes after `turn`.
   void rest_pipes(std::uint32_t turn);
-  Status run_fused(const FusedCall& call, Stream stream, const CallOptions& options);
-  Status run_gemv(const GemvCall& call, Stream stream, const CallOptions& options);
+  // Of every kind of OneWayCall, see one_way.hpp.
+  template <class OneWay>
+  Status one_way(const OneWay& call, Stream stream, const CallOptions& options);
+  template <class OneWay>
+  Status run_one_way(const OneWay& call, Stream stream, const CallOptions& options);
   route::Facts facts(std::size_t count, DataType type, ReduceOp op) const;
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);

@@ -1,98 +1,22 @@
-// The GEMV with its AllReduce, or with an AllGather in front, between ranks on GPUs.
+// Products between ranks on GPUs, with their AllReduce or with an AllGather in front.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "tests/gpu/ranks.hpp"
-#include "tests/gpu/setups.hpp"
+#include "tests/gpu/one_way.hpp"
 #include "tests/support/gemv.hpp"
-#include "tests/support/gpu_support.hpp"
 
 namespace nearlight::test {
 namespace {
 
 using runtime::CallOptions;
 using runtime::GemvCall;
-using Bytes = std::vector<std::byte>;
-
-// Of one rank and one problem, in device memory. Made, read and freed while no kernel runs: each of these may
-// wait for all kernels, and those of ranks that share a GPU wait for each other.
-class Buffers {
- public:
-  Buffers(const GemvProblem& problem, const Rank& rank) : problem_(problem), rank_(rank) {
-    EXPECT_CUDA(cudaMalloc(&input_, problem.tokens * problem.in_of(rank.rank) * 2));
-    EXPECT_CUDA(cudaMalloc(&weight_, problem.out * problem.columns_of(rank.rank) * 2));
-    EXPECT_CUDA(cudaMalloc(&output_, bytes() + kGuard));
-    copy_in(input_, problem.input_of(rank.rank));
-    copy_in(weight_, problem.weight_of(rank.rank));
-    EXPECT_CUDA(cudaMemsetAsync(output_, 0xa5, bytes() + kGuard, rank_.stream));
-    EXPECT_CUDA(cudaStreamSynchronize(rank_.stream));
-  }
-  Buffers(const Buffers&) = delete;
-  ~Buffers() {
-    for (void* const pointer : {input_, weight_, output_}) EXPECT_CUDA(cudaFree(pointer));
-  }
-
-  GemvCall call() const {
-    GemvCall call = problem_.call(rank_.rank);
-    call.input = input_;
-    call.weight = weight_;
-    call.output = output_;
-    return call;
-  }
-  Bytes result() const {
-    Bytes copy(bytes() + kGuard);
-    EXPECT_CUDA(cudaMemcpyAsync(copy.data(), output_, copy.size(), cudaMemcpyDefault, rank_.stream));
-    EXPECT_CUDA(cudaStreamSynchronize(rank_.stream));
-    for (std::size_t i = bytes(); i < copy.size(); ++i)
-      EXPECT_EQ(copy[i], std::byte{0xa5}) << problem_.in_words() << ": written past the end";
-    copy.resize(bytes());
-    return copy;
-  }
-
- private:
-  static constexpr std::size_t kGuard = 256;
-  std::size_t bytes() const { return problem_.tokens * problem_.out * 2; }
-  void copy_in(void* to, const std::vector<std::uint16_t>& values) {
-    EXPECT_CUDA(cudaMemcpyAsync(to, values.data(), values.size() * 2, cudaMemcpyDefault, rank_.stream));
-    EXPECT_CUDA(cudaStreamSynchronize(rank_.stream));  // before the values go
-  }
-
-  GemvProblem problem_;
-  const Rank& rank_;
-  void *input_ = nullptr, *weight_ = nullptr, *output_ = nullptr;
-};
-
-// All problems, one after the other: rank 0's results are looked at, the others' must be the same bits. What
-// gathers has a result of its own on each rank.
-void run_all(Group& group, const std::vector<GemvProblem>& problems, const CallOptions& options = {}) {
-  Bytes first;
-  group.run([&](Rank& rank) {
-    for (GemvProblem problem : problems) {
-      problem.nranks = rank.nranks;
-      const auto buffers = std::make_unique<Buffers>(problem, rank);
-      group.meet();
-      EXPECT_OK(rank.comm->gemv(buffers->call(), rank.stream, options));
-      EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
-      EXPECT_OK(rank.comm->status());
-      group.meet();
-      const Bytes result = buffers->result();
-      if (rank.rank == 0 || problem.gathers) {
-        EXPECT_EQ(problem.check(result.data(), rank.rank), "") << "rank " << rank.rank;
-      }
-      if (rank.rank == 0) first = result;
-      group.meet();
-      EXPECT_TRUE(problem.gathers || result == first)
-          << problem.in_words() << ": rank " << rank.rank << " has other bits";
-      group.meet();
-    }
-  });
-}
+using Buffers = DeviceBuffers<GemvProblem>;
 
 // `number` chooses the type and what the values are, so that a list of shapes sees all of them.
 GemvProblem problem_of(std::size_t tokens, std::size_t in, std::size_t out, std::uint64_t number) {
@@ -110,10 +34,8 @@ GemvProblem problem_of(std::size_t tokens, std::size_t in, std::size_t out, std:
 
 class GemvGpu : public testing::TestWithParam<Setup> {};
 
-constexpr std::size_t kBufferBytes = std::size_t{1} << 16;
-
 TEST_P(GemvGpu, EveryNumberOfTokens) {
-  Group group(GetParam(), test_options(), kBufferBytes);
+  Group group(GetParam(), test_options(), kOneWayBufferBytes);
   ASSERT_TRUE(group.ok());
   std::vector<GemvProblem> problems;
   for (std::size_t tokens = 1; tokens <= 16; ++tokens) {
@@ -126,7 +48,7 @@ TEST_P(GemvGpu, EveryNumberOfTokens) {
 
 // From one vector of elements a row and one tile, over what fills no lot of loads, to several lots a warp.
 TEST_P(GemvGpu, OddSizes) {
-  Group group(GetParam(), test_options(), kBufferBytes);
+  Group group(GetParam(), test_options(), kOneWayBufferBytes);
   ASSERT_TRUE(group.ok());
   std::vector<GemvProblem> problems;
   std::uint64_t number = 0;
@@ -142,7 +64,7 @@ TEST_P(GemvGpu, OddSizes) {
 
 // Sizes of models, the whole matrix. Sixteen tokens of 16384 elements do not fit the shared memory of a CTA.
 TEST_P(GemvGpu, SizesOfModels) {
-  Group group(GetParam(), test_options(), kBufferBytes);
+  Group group(GetParam(), test_options(), kOneWayBufferBytes);
   ASSERT_TRUE(group.ok());
   std::vector<GemvProblem> problems = {problem_of(1, 4096, 8192, 0), problem_of(16, 16384, 256, 1)};
   // The CPU works every product out once more, for all ranks: half a minute of two.
@@ -162,7 +84,7 @@ TEST_P(GemvGpu, GatheredTokens) {
   for (const std::uint32_t packets : {0u, 32u}) {
     runtime::Options options = test_options();
     options.packets = packets;
-    Group group(GetParam(), options, kBufferBytes);
+    Group group(GetParam(), options, kOneWayBufferBytes);
     ASSERT_TRUE(group.ok());
     const auto nranks = static_cast<std::size_t>(group.nranks());
     std::vector<GemvProblem> problems;
@@ -191,15 +113,15 @@ TEST_P(GemvGpu, FewPackets) {
   for (const std::uint32_t packets : {32u, 96u}) {
     runtime::Options options = test_options();
     options.packets = packets;
-    Group group(GetParam(), options, kBufferBytes);
+    Group group(GetParam(), options, kOneWayBufferBytes);
     ASSERT_TRUE(group.ok());
-    run_all(group, {problem_of(1, 512, 4096, 0), problem_of(3, 264, 8192, 1), problem_of(16, 1024, 2048, 2),
-                    problem_of(7, 1032, 4104, 3)});
+    run_all<GemvProblem>(group, {problem_of(1, 512, 4096, 0), problem_of(3, 264, 8192, 1),
+                                 problem_of(16, 1024, 2048, 2), problem_of(7, 1032, 4104, 3)});
   }
 }
 
 TEST_P(GemvGpu, EveryGrid) {
-  Group group(GetParam(), test_options(), kBufferBytes);
+  Group group(GetParam(), test_options(), kOneWayBufferBytes);
   ASSERT_TRUE(group.ok());
   std::uint64_t number = 0;
   for (const std::uint32_t grid : {1u, 2u, 3u, 7u, 16u}) {
@@ -207,7 +129,8 @@ TEST_P(GemvGpu, EveryGrid) {
     options.grid = grid;
     const GemvProblem shape = problem_of(1, 512, 136, 0);
     if (!group[0].comm->explain_gemv(shape.call(0), options).ok()) continue;  // more CTAs than regions
-    run_all(group, {problem_of(1, 512, 136, number), problem_of(9, 2056, 264, number + 1)}, options);
+    run_all<GemvProblem>(group, {problem_of(1, 512, 136, number), problem_of(9, 2056, 264, number + 1)},
+                         options);
     number += 2;
   }
   EXPECT_GE(number, 2u);
@@ -217,7 +140,7 @@ TEST_P(GemvGpu, EveryGrid) {
 TEST_P(GemvGpu, AcrossTheWrap) {
   runtime::Options options = test_options();
   options.initial_epoch = 0xfffffffau;
-  Group group(GetParam(), options, kBufferBytes);
+  Group group(GetParam(), options, kOneWayBufferBytes);
   ASSERT_TRUE(group.ok());
   std::vector<GemvProblem> problems;
   for (std::uint64_t number = 0; number < 12; ++number)
@@ -225,62 +148,26 @@ TEST_P(GemvGpu, AcrossTheWrap) {
   run_all(group, problems);
 }
 
-// Graphs of calls of all sizes, with all-reduces between some, replayed.
+// Graphs of calls of all sizes, with all-reduces between some.
 TEST_P(GemvGpu, Graphs) {
-  Group group(GetParam(), test_options(), kBufferBytes);
+  Group group(GetParam(), test_options(), kOneWayBufferBytes);
   ASSERT_TRUE(group.ok());
-  std::vector<Bytes> first(5);
-  const int replays = scaled(200, 3);
-  group.run([&](Rank& rank) {
-    std::vector<GemvProblem> problems;
-    std::vector<std::unique_ptr<Buffers>> buffers;
-    for (const auto& [tokens, in, out] : {std::array<std::size_t, 3>{1, 4096, 2048},
-                                          {16, 1024, 1024},
-                                          {1, 512, 8},
-                                          {4, 264, 4104},
-                                          {8, 14336, 64}}) {
-      GemvProblem& problem = problems.emplace_back(problem_of(tokens, in, out, problems.size()));
-      problem.nranks = rank.nranks;
-      problem.gathers = in == 264;
-      buffers.push_back(std::make_unique<Buffers>(problem, rank));
-    }
-    group.meet();
-    Graph graph(rank, [&]() -> Status {
-      for (std::size_t i = 0; i < buffers.size(); ++i) {
-        NL_TRY(rank.comm->gemv(buffers[i]->call(), rank.stream));
-        if (i % 2 == 0) continue;
-        NL_TRY(rank.comm->all_reduce(rank.send, rank.recv, 4096, DataType::f32, ReduceOp::sum, rank.stream));
-      }
-      return {};
-    });
-    ASSERT_TRUE(graph.ok());
-    group.meet();  // nothing runs while a graph is made: that may wait for kernels that wait for another rank
-    for (int i = 0; i < replays; ++i) {
-      EXPECT_CUDA(graph.launch());
-      group.keep_pace(static_cast<std::uint64_t>(i));
-    }
-    EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
-    EXPECT_OK(rank.comm->status());
-    group.meet();
-    for (std::size_t i = 0; i < problems.size(); ++i) {
-      const Bytes result = buffers[i]->result();
-      if (rank.rank == 0 || problems[i].gathers) {
-        EXPECT_EQ(problems[i].check(result.data(), rank.rank), "");
-      }
-      if (rank.rank == 0) first[i] = result;
-      group.meet();
-      EXPECT_TRUE(problems[i].gathers || result == first[i])
-          << problems[i].in_words() << ": rank " << rank.rank;
-      group.meet();
-    }
-    graph.destroy();
-  });
+  std::vector<GemvProblem> problems;
+  for (const auto& [tokens, in, out] : {std::array<std::size_t, 3>{1, 4096, 2048},
+                                        {16, 1024, 1024},
+                                        {1, 512, 8},
+                                        {4, 264, 4104},
+                                        {8, 14336, 64}}) {
+    problems.push_back(problem_of(tokens, in, out, problems.size()));
+    problems.back().gathers = in == 264;
+  }
+  replay_all(group, problems, [](std::size_t i) { return i % 2 != 0; });
 }
 
 // One call's output is the next one's input, and a matrix that a broadcast has just brought: the kernel
 // begins to fetch before that has ended, and must not read before.
 TEST_P(GemvGpu, WhatTheKernelBeforeWrites) {
-  Group group(GetParam(), test_options(), kBufferBytes);
+  Group group(GetParam(), test_options(), kOneWayBufferBytes);
   ASSERT_TRUE(group.ok());
   Bytes first;
   group.run([&](Rank& rank) {
@@ -308,7 +195,7 @@ TEST_P(GemvGpu, WhatTheKernelBeforeWrites) {
       EXPECT_OK(rank.comm->gemv(call, rank.stream));
       EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
       group.meet();
-      const Bytes result = good->result();
+      const Bytes result = good->results()[0];
       if (rank.rank == 0 && i == 0) first = result;
       group.meet();
       // Nothing of the NaNs is in it, and all times and ranks are alike.
@@ -323,67 +210,29 @@ TEST_P(GemvGpu, WhatTheKernelBeforeWrites) {
   });
 }
 
-// Run to run the same bits.
 TEST_P(GemvGpu, TheSameBitsEveryTime) {
-  Group group(GetParam(), test_options(), kBufferBytes);
+  Group group(GetParam(), test_options(), kOneWayBufferBytes);
   ASSERT_TRUE(group.ok());
-  group.run([&](Rank& rank) {
-    for (const std::size_t tokens : {1u, 16u}) {
-      GemvProblem problem = problem_of(tokens, 4096, 1024, 2);
-      problem.nranks = rank.nranks;
-      const auto buffers = std::make_unique<Buffers>(problem, rank);
-      Bytes first;
-      for (int i = 0; i < scaled(20, 3); ++i) {
-        group.meet();
-        EXPECT_OK(rank.comm->gemv(buffers->call(), rank.stream));
-        EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
-        group.meet();
-        const Bytes result = buffers->result();
-        if (i == 0) first = result;
-        EXPECT_TRUE(result == first) << problem.in_words() << ", time " << i;
-      }
-      group.meet();
-    }
-  });
+  expect_the_same_bits_every_time<GemvProblem>(group,
+                                               {problem_of(1, 4096, 1024, 2), problem_of(16, 4096, 1024, 2)});
 }
 
-// Of a rank that does not come: every CTA gives up, and the record names it.
+// In one round, and in several; and of what is gathered.
 TEST_P(GemvGpu, ARankThatDoesNotCome) {
-  for (const std::size_t out : {1024u, 8192u, 2048u}) {
-    runtime::Options options = test_options();
-    options.timeout = std::chrono::milliseconds(200);
-    options.packets = out == 8192 ? 64 : 0;  // in one round, and in several
-    Group group(GetParam(), options, kBufferBytes);
-    ASSERT_TRUE(group.ok());
-    group.run([&](Rank& rank) {
-      GemvProblem problem = problem_of(1, 512, out, 0);
-      problem.nranks = rank.nranks;
-      problem.gathers = out == 2048;
-      const auto buffers = std::make_unique<Buffers>(problem, rank);
-      const int absent = rank.nranks - 1;
-      group.meet();
-      if (rank.rank != absent) {
-        EXPECT_OK(rank.comm->gemv(buffers->call(), rank.stream));
-        EXPECT_CUDA(cudaStreamSynchronize(rank.stream));
-        const Status status = rank.comm->status();
-        EXPECT_EQ(status.code(), Code::timeout) << status.to_string();
-        EXPECT_NE(status.text().find(name_of(problem.call(0).collective)), std::string::npos)
-            << status.to_string();
-        const auto fault = rank.comm->fault();
-        ASSERT_TRUE(fault.has_value());
-        EXPECT_EQ(fault->peer, absent);
-      }
-      group.meet();
-    });
-  }
+  expect_an_absent_rank_to_be_named(GetParam(), problem_of(1, 512, 1024, 0));
+  expect_an_absent_rank_to_be_named(GetParam(), problem_of(1, 512, 8192, 0), 64);
+  GemvProblem gathering = problem_of(1, 512, 2048, 0);
+  gathering.gathers = true;
+  expect_an_absent_rank_to_be_named(GetParam(), gathering);
 }
 
 // One rank alone multiplies.
 TEST(GemvGpuAlone, OneRank) {
-  Group group({Memory::cuda_vmm, 1, 1}, test_options(), kBufferBytes);
+  Group group({Memory::cuda_vmm, 1, 1}, test_options(), kOneWayBufferBytes);
   ASSERT_TRUE(group.ok());
-  run_all(group, {problem_of(1, 4096, 8192, 0), problem_of(16, 4096, 1032, 1), problem_of(5, 264, 8, 2),
-                  problem_of(8, 14336, 520, 3), problem_of(16, 16384, 72, 5)});
+  run_all<GemvProblem>(group,
+                       {problem_of(1, 4096, 8192, 0), problem_of(16, 4096, 1032, 1), problem_of(5, 264, 8, 2),
+                        problem_of(8, 14336, 520, 3), problem_of(16, 16384, 72, 5)});
 }
 
 INSTANTIATE_TEST_SUITE_P(OneGpu, GemvGpu, testing::ValuesIn(all_on_one_gpu()), setup_name);

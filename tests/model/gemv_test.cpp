@@ -65,12 +65,13 @@ struct Base : Case<> {
   static constexpr int kPackets = exec::kTilePackets;  // a tile a round
 };
 
-template <class C>
-struct Gemv : Scenario {
+// Calls of the lanes of some ranks, each in a session of its own. Own: prepare(rank, call), before all;
+// make(session, rank, lane, call), each lane's part; check(rank, call), when all lanes are through.
+template <class C, class Own>
+struct Calls : Scenario {
   static constexpr int kThreads = C::kRanks * C::kLanes;
   static constexpr unsigned kStepLimit = C::kStepLimit;
   static constexpr int kRanks = C::kRanks, kLanes = C::kLanes;
-  static constexpr std::uint32_t kCount = C::kTiles * kPerTile;
   using Space = typename C::Space;
   using Memory = exec::ModelMemory<Space, kRanks, 1, 1, C::kPackets, 0>;
   using View = typename C::template View<Memory>;
@@ -79,16 +80,13 @@ struct Gemv : Scenario {
   Memory memory;
   protocol::RegionState<Space> state[kRanks];
   exec::ModelBarrier group[kRanks], between_calls[kRanks];
-  std::int32_t output[kRanks][C::kCalls][kCount];
 
   void before() override {
     exec::model_counters.restart();
     if constexpr (requires { Space::memory; }) Space::memory = &memory.packet[0][0][0][0];
     for (int rank = 0; rank < kRanks; ++rank) {
       Space::template store<exec::Order::relaxed, exec::Scope::device>(state[rank].epoch, C::kInitialEpoch);
-      for (int call = 0; call < C::kCalls; ++call) {
-        for (std::int32_t& value : output[rank][call]) value = -1;
-      }
+      for (int call = 0; call < C::kCalls; ++call) own().prepare(rank, call);
     }
   }
 
@@ -99,27 +97,41 @@ struct Gemv : Scenario {
       C::fence_between_sessions();
       between_calls[rank].arrive_and_wait(lane, kLanes);
       C::fence_between_sessions();
-      if (lane == 0) check(rank, call);
+      if (lane == 0) own().check(rank, call);
     }
   }
 
  private:
+  Own& own() { return static_cast<Own&>(*this); }
   void run(int rank, int lane, int call) {
     protocol::Control<Space> control;
     control.timeout_ns = std::numeric_limits<std::uint64_t>::max();
     Coop coop{};
     static_cast<exec::ModelCoop&>(coop) = {lane, kLanes, &group[rank]};
     protocol::Session session(View(memory, rank), coop, state[rank], control, 0, 0);
-    IntegerProduct product{rank, call, static_cast<std::uint32_t>(lane), kLanes};
-    algorithm::gemv_all_reduce<kRanks>(session, TileShare{0, 1, C::kTiles}, 1, product,
-                                       IntegerOutput{output[rank][call]}, algorithm::NoDelay{});
+    own().make(session, rank, lane, call);
     session.close();
   }
+};
 
+template <class C>
+struct Gemv : Calls<C, Gemv<C>> {
+  static constexpr std::uint32_t kCount = C::kTiles * kPerTile;
+  std::int32_t output[C::kRanks][C::kCalls][kCount];
+
+  void prepare(int rank, int call) {
+    for (std::int32_t& value : output[rank][call]) value = -1;
+  }
+  template <class SessionT>
+  void make(SessionT& session, int rank, int lane, int call) {
+    IntegerProduct product{rank, call, static_cast<std::uint32_t>(lane), C::kLanes};
+    algorithm::gemv_all_reduce<C::kRanks>(session, TileShare{0, 1, C::kTiles}, 1, product,
+                                          IntegerOutput{output[rank][call]}, algorithm::NoDelay{});
+  }
   void check(int rank, int call) {
     for (std::uint32_t i = 0; i < kCount; ++i) {
       std::int32_t all = 0;
-      for (int source = 0; source < kRanks; ++source) all += given(source, call, i);
+      for (int source = 0; source < C::kRanks; ++source) all += given(source, call, i);
       RL_ASSERT(output[rank][call][i] == all);
     }
   }
@@ -154,65 +166,29 @@ TEST(Gemv, ThreeRanks) { expect_holds_at_random<Gemv<ThreeRanks>>(5'000, 50'000)
 
 // The tokens' parts of all ranks, put together by the lanes of a group.
 template <class C>
-struct Gathered : Scenario {
-  static constexpr int kThreads = C::kRanks * C::kLanes;
-  static constexpr unsigned kStepLimit = C::kStepLimit;
-  static constexpr int kRanks = C::kRanks, kLanes = C::kLanes;
-  static constexpr std::uint32_t kPart = C::kTiles, kTokens = 2, kVecs = kPart * kRanks;
-  using Space = typename C::Space;
-  using Memory = exec::ModelMemory<Space, kRanks, 1, 1, C::kPackets, 0>;
-  using View = typename C::template View<Memory>;
-  using Coop = typename C::Coop;
+struct Gathered : Calls<C, Gathered<C>> {
+  static constexpr std::uint32_t kPart = C::kTiles, kTokens = 2, kVecs = kPart * C::kRanks;
+  std::int32_t input[C::kRanks][C::kCalls][kTokens * kPart * kPerPacket];
+  std::int32_t tokens[C::kRanks][C::kCalls][kTokens * kVecs * kPerPacket];
 
-  Memory memory;
-  protocol::RegionState<Space> state[kRanks];
-  exec::ModelBarrier group[kRanks], between_calls[kRanks];
-  std::int32_t input[kRanks][C::kCalls][kTokens * kPart * kPerPacket];
-  std::int32_t tokens[kRanks][C::kCalls][kTokens * kVecs * kPerPacket];
-
-  void before() override {
-    exec::model_counters.restart();
-    for (int rank = 0; rank < kRanks; ++rank) {
-      Space::template store<exec::Order::relaxed, exec::Scope::device>(state[rank].epoch, C::kInitialEpoch);
-      for (int call = 0; call < C::kCalls; ++call) {
-        for (std::uint32_t i = 0; i < kTokens * kPart * kPerPacket; ++i)
-          input[rank][call][i] = given(rank, call, i);
-        for (std::int32_t& value : tokens[rank][call]) value = -1;
-      }
-    }
+  void prepare(int rank, int call) {
+    for (std::uint32_t i = 0; i < kTokens * kPart * kPerPacket; ++i)
+      input[rank][call][i] = given(rank, call, i);
+    for (std::int32_t& value : tokens[rank][call]) value = -1;
   }
-
-  void thread(unsigned index) override {
-    const int rank = static_cast<int>(index) / kLanes, lane = static_cast<int>(index) % kLanes;
-    for (int call = 0; call < C::kCalls; ++call) {
-      run(rank, lane, call);
-      C::fence_between_sessions();
-      between_calls[rank].arrive_and_wait(lane, kLanes);
-      C::fence_between_sessions();
-      if (lane == 0) check(rank, call);
-    }
-  }
-
- private:
-  void run(int rank, int lane, int call) {
-    protocol::Control<Space> control;
-    control.timeout_ns = std::numeric_limits<std::uint64_t>::max();
-    Coop coop{};
-    static_cast<exec::ModelCoop&>(coop) = {lane, kLanes, &group[rank]};
-    protocol::Session session(View(memory, rank), coop, state[rank], control, 0, 0);
+  template <class SessionT>
+  void make(SessionT& session, int rank, int, int call) {
     algorithm::Gemv gemv{};
     gemv.input = input[rank][call];
     gemv.tokens = kTokens;
     gemv.in_vecs = kVecs;
-    algorithm::gather_tokens<NothingToRewrite, kRanks>(
+    algorithm::gather_tokens<NothingToRewrite, C::kRanks>(
         session, gemv,
         [&](std::uint32_t token, std::uint32_t vec, const Vec& value) {
           std::memcpy(tokens[rank][call] + (token * kVecs + vec) * kPerPacket, &value, sizeof value);
         },
         algorithm::NoDelay{});
-    session.close();
   }
-
   void check(int rank, int call) {
     for (std::uint32_t i = 0; i < kTokens * kVecs * kPerPacket; ++i) {
       const std::uint32_t token = i / (kVecs * kPerPacket), at = i % (kVecs * kPerPacket);

@@ -103,6 +103,30 @@ runtime::FusedCall FusedProblem::call() const {
   return call;
 }
 
+std::vector<ProblemBuffer> FusedProblem::buffers_of(int rank) const {
+  ProblemBuffer of_scale{sizeof scale, Bytes(sizeof scale)};
+  std::memcpy(of_scale.content.data(), &scale, sizeof scale);
+  return {holding(input_of(rank)), holding(residual_values()), holding(weights()),
+          {count() * 2, {}},       {output_bytes(), {}},       of_scale};
+}
+
+runtime::FusedCall FusedProblem::call_on(std::span<void* const> memory, int /*rank*/, bool in_place) const {
+  enum { kInput, kResidual, kWeight, kSum, kOutput, kScale };  // as in buffers_of()
+  runtime::FusedCall made = call();
+  made.input = memory[kInput];
+  made.output = memory[in_place && output_bytes() == count() * 2 ? kInput : kOutput];
+  made.bias = made.weight = memory[kWeight];
+  made.residual = residual ? memory[kResidual] : nullptr;
+  made.residual_out = memory[in_place && residual ? kResidual : kSum];
+  made.scale = output_type != type ? static_cast<const float*>(memory[kScale]) : nullptr;
+  return made;
+}
+
+// The sum, then the output.
+std::vector<Written> FusedProblem::written_by(const runtime::FusedCall& call) const {
+  return {{normalises() ? call.residual_out : call.output, count() * 2}, {call.output, output_bytes()}};
+}
+
 std::string FusedProblem::check(const void* sum, const void* output) const {
   std::vector<std::vector<std::uint16_t>> inputs;
   for (int rank = 0; rank < nranks; ++rank) inputs.push_back(input_of(rank));

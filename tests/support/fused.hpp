@@ -5,14 +5,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/fused_call.hpp"
+#include "tests/support/one_way.hpp"
 
 namespace nearlight::test {
 
 struct FusedProblem {
+  using Call = runtime::FusedCall;
   Collective collective = Collective::all_reduce_rms_norm;
   int nranks = 2;
   std::size_t tokens = 1, hidden = 1024;
@@ -38,6 +41,16 @@ struct FusedProblem {
 
   // The sizes of a call; its buffers are the caller's.
   runtime::FusedCall call() const;
+
+  // See OneWayProblem.
+  std::vector<ProblemBuffer> buffers_of(int rank) const;
+  runtime::FusedCall call_on(std::span<void* const> memory, int rank, bool in_place) const;
+  std::vector<Written> written_by(const runtime::FusedCall& call) const;
+  std::string check_results(std::span<const void* const> results, int /*rank*/) const {
+    return check(results[0], results[1]);
+  }
+  bool same_on_all() const { return true; }
 };
+static_assert(OneWayProblem<FusedProblem>);
 
 }  // namespace nearlight::test

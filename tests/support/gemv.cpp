@@ -86,6 +86,18 @@ runtime::GemvCall GemvProblem::call(int rank) const {
   return call;
 }
 
+std::vector<ProblemBuffer> GemvProblem::buffers_of(int rank) const {
+  return {holding(input_of(rank)), holding(weight_of(rank)), {tokens * out * 2, {}}};
+}
+
+runtime::GemvCall GemvProblem::call_on(std::span<void* const> memory, int rank, bool /*in_place*/) const {
+  runtime::GemvCall made = call(rank);
+  made.input = memory[0];
+  made.weight = memory[1];
+  made.output = memory[2];
+  return made;
+}
+
 void GemvProblem::add(int of, int rank, std::size_t token, std::size_t row, double& exact,
                       double& size) const {
   const int owner = gathers ? rank : of;

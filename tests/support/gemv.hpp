@@ -5,14 +5,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/gemv_call.hpp"
+#include "tests/support/one_way.hpp"
 
 namespace nearlight::test {
 
 struct GemvProblem {
+  using Call = runtime::GemvCall;
   int nranks = 2;
   std::size_t tokens = 1, in = 256, out = 64;
   DataType type = DataType::bf16;
@@ -41,6 +44,17 @@ struct GemvProblem {
   // The sizes of a rank's call; its buffers are the caller's.
   runtime::GemvCall call(int rank) const;
 
+  // See OneWayProblem.
+  std::vector<ProblemBuffer> buffers_of(int rank) const;
+  runtime::GemvCall call_on(std::span<void* const> memory, int rank, bool in_place) const;
+  std::vector<Written> written_by(const runtime::GemvCall& call) const {
+    return {{call.output, tokens * out * 2}};
+  }
+  std::string check_results(std::span<const void* const> results, int rank) const {
+    return check(results[0], rank);
+  }
+  bool same_on_all() const { return !gathers; }
+
  private:
   std::uint16_t input_at(int rank, std::size_t token, std::size_t k) const;
   std::uint16_t weight_at(int rank, std::size_t row, std::size_t k) const;
@@ -48,5 +62,6 @@ struct GemvProblem {
   // What rank `of` adds to an element of `rank`'s output: the products, and their absolute values.
   void add(int of, int rank, std::size_t token, std::size_t row, double& exact, double& size) const;
 };
+static_assert(OneWayProblem<GemvProblem>);
 
 }  // namespace nearlight::test
