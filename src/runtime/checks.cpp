@@ -10,7 +10,7 @@
 
 #include <nearlight/detail/protocol/channel_memory.hpp>
 #include <nearlight/detail/protocol/region.hpp>
-#include "algorithm/pipe.hpp"
+#include "algorithm/pipe_lane.hpp"
 #include "base/variables.hpp"
 
 namespace nearlight::runtime {

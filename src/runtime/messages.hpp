@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "algorithm/pipe.hpp"
+#include "algorithm/pipe_lane.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "route/route.hpp"

@@ -8,6 +8,7 @@
 
 #include "algorithm/cuda/all_reduce_kernels.cuh"
 #include "algorithm/cuda/enqueue.hpp"
+#include "algorithm/pipe.hpp"
 #include "algorithm/traced_turns.hpp"
 #include "exec/cuda_span.cuh"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "algorithm/cuda/all_reduce.hpp"
-#include "algorithm/pipe.hpp"
+#include "algorithm/pipe_lane.hpp"
 #include "base/status.hpp"
 
 namespace nearlight::trace {
