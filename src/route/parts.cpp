@@ -3,16 +3,11 @@
 #include <algorithm>
 
 #include "route/because.hpp"
+#include "route/shapes.hpp"
 
 namespace nearlight::route {
 
 namespace {
-
-const Table& table_of(const Facts& facts) {
-  return facts.table != nullptr ? *facts.table : facts.gpu ? kH200Table : kCpuTable;
-}
-
-std::size_t bytes_of(const Facts& facts) { return facts.count * size_of(facts.type); }
 
 // Whether there is code for it.
 bool can_take(const Facts& facts, bool reduces, Protocol protocol) {
