@@ -11,6 +11,7 @@ import re
 import sys
 
 import check_ptx
+import ptx_kernels
 
 NAME = re.compile(r"messages_kernel(?P<type>)ILj(?P<most>\d+)ELb(?P<traced>\d)E")
 # Parameters for so many messages, and whether times are written.
@@ -20,10 +21,10 @@ WANTED = {(64, False), (64, True), (1000, False)}
 def kernels_of(ptx, report):
     """By (messages, traced)."""
     kernels = {}
-    for name, body in check_ptx.blocks(ptx, r"\.entry"):
+    for name, body in ptx_kernels.blocks(ptx, r"\.entry"):
         match = NAME.search(name)
         if match:
-            kernels[int(match["most"]), match["traced"] == "1"] = check_ptx.Kernel(match, body)
+            kernels[int(match["most"]), match["traced"] == "1"] = ptx_kernels.Kernel(match, body)
     spilled = {}
     for match in re.finditer(r"Compiling entry function '(\S+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads", report, re.S):
         name = NAME.search(match[1])
