@@ -129,7 +129,10 @@ void describe_measuring(CLI::App& app, BenchOptions& options) {
       "--gemv", options.gemv,
       "GPU: also a matrix of so many columns a rank times vectors (gemv), the same with the all-reduce of "
       "the products in one kernel (gemv_all_reduce), and the all-reduce in a kernel behind it (after_gemv), "
-      "nearlight's and the peers'; half and bfloat16, whole products (-b, -e)");
+      "nearlight's and the peers'; of all_gather, a matrix of so many rows a rank times the gathered "
+      "vectors, "
+      "with the all-gather in one kernel (all_gather_gemv), and in a kernel behind it (then_gemv); half and "
+      "bfloat16, whole products (-b, -e)");
   app.add_option("--tokens", options.tokens, "with --gemv: vectors, up to 16 [1]");
   add(app, "--algorithm", options.algorithms, bench::parse_algorithms,
       "force an algorithm: " + bench::algorithm_names() +
@@ -185,6 +188,7 @@ void describe_bench(CLI::App& app, BenchOptions& options) {
       "  nearlight bench all_reduce -g 2 -d bfloat16 -b 128 -e 16K -f 128 --paired trace\n"
       "  nearlight bench all_reduce -g 2 -d bfloat16 -b 16K -e 512K --fused 8192 --against nccl\n"
       "  nearlight bench all_reduce -g 2 -d bfloat16 -b 16K -e 16K --gemv 4096 --against nccl\n"
+      "  nearlight bench all_gather -g 2 -d bfloat16 -b 16K -e 16K --gemv 4096 --against nccl\n"
       "\n"
       "A sample's value is the slowest rank's. The table's time is the mean of the samples, as in "
       "nccl-tests.\n"

@@ -57,6 +57,9 @@ class Contender {
   // Before operations on new inputs, which are in `operation.send`; not timed. Collective, and nothing of it
   // is under way on `stream` when it returns.
   virtual Status prepare(const Operation&, runtime::Stream /*stream*/) { return {}; }
+  // Behind operations, before their result is looked at; not timed. Nothing of it is under way on `stream`
+  // when it returns.
+  virtual Status finish(const Operation&, runtime::Stream /*stream*/) { return {}; }
   virtual Status all_reduce(const Operation& operation, runtime::Stream stream) = 0;
   // The other collectives.
   virtual Status by_parts(const Operation& operation, runtime::Stream) {

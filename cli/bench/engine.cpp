@@ -318,7 +318,9 @@ Status Engine::prepare_buffers(Lane& lane, std::uint64_t seed) {
 
 Status Engine::check_buffers(Lane& lane, std::uint64_t seed) {
   for (std::size_t job = 0; job < lane.works.size(); ++job) {
-    NL_TRY(check_buffers(lane.measured, lane.works[job], seed + job * kJobSeed));
+    const Work& work = lane.works[job];
+    NL_TRY(work.contender.finish(work.operation, place_.stream(static_cast<int>(job))));
+    NL_TRY(check_buffers(lane.measured, work, seed + job * kJobSeed));
   }
   return {};
 }

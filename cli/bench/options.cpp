@@ -214,7 +214,9 @@ Status validate_fused(const BenchOptions& options, Collective collective) {
 
 Status validate_gemv(const BenchOptions& options, Collective collective) {
   const auto bad = [](const char* why) { return failure(Code::invalid_argument, "--gemv: %s", why); };
-  if (collective != Collective::all_reduce || options.op != ReduceOp::sum) return bad("for all_reduce, sum");
+  const bool gathers = collective == Collective::all_gather;
+  if (!gathers && (collective != Collective::all_reduce || options.op != ReduceOp::sum))
+    return bad("for all_reduce, sum, and all_gather");
   if (options.type != DataType::bf16 && options.type != DataType::f16) return bad("of bfloat16 or half (-d)");
   if (options.backend == Backend::host || options.mode == cli::Mode::kernel)
     return bad("on GPUs, in modes graph and eager");
@@ -222,10 +224,12 @@ Status validate_gemv(const BenchOptions& options, Collective collective) {
       options.algorithms.size() > 1 || options.protocols.size() > 1)
     return bad(
         "without --jobs, --paired, --fused and --workload, and with one --algorithm and --protocol at most");
-  if (options.gemv > runtime::kMostGemvIn || options.gemv % runtime::kGemvStep != 0)
-    return bad("a multiple of 8 up to 65536");
-  if (options.tokens > runtime::kMostGemvTokens || options.tokens > options.gemv)
-    return failure(Code::invalid_argument, "--tokens: at most 16, and no more than --gemv");
+  if (options.gemv > (gathers ? runtime::kMostGemvOut : runtime::kMostGemvIn) ||
+      options.gemv % runtime::kGemvStep != 0)
+    return bad(gathers ? "a multiple of 8 up to 1048576" : "a multiple of 8 up to 65536");
+  if (options.tokens > runtime::kMostGemvTokens || (!gathers && options.tokens > options.gemv))
+    return failure(Code::invalid_argument, "--tokens: at most 16%s",
+                   gathers ? "" : ", and no more than --gemv");
   return {};
 }
 

@@ -52,8 +52,10 @@ struct BenchOptions {
   std::vector<std::string> against;
   std::size_t fused = 0;     // elements of a row that is normalised after its sum; 0: none is
   std::uint32_t spread = 0;  // with it: CTAs that share a row; 0: from the route
-  std::size_t gemv = 0;      // columns a rank of a matrix whose product is summed up; 0: there is none
-  std::size_t tokens = 0;    // with it: vectors; 0: 1
+  // Columns a rank of a matrix whose product is summed up, or rows of one by which gathered vectors are
+  // multiplied; 0: there is none.
+  std::size_t gemv = 0;
+  std::size_t tokens = 0;  // with it: vectors; 0: 1
   Paired paired = Paired::none;
 
   // Forced: one of each, or several, whose combinations run beside the route's choice.

@@ -175,7 +175,7 @@ class Turn {
     return {};
   }
 
-  // The all-reduce alone; the product alone, fused, and in a kernel before the all-reduces of all.
+  // The exchange alone; the product alone, fused, and in a kernel beside the exchanges of all.
   Status make_gemv() {
     NL_TRY_ASSIGN(auto made, create_and_note(0, 0));
     const std::shared_ptr<runtime::Communicator> communicator = std::move(made);
@@ -191,8 +191,8 @@ class Turn {
       inner.insert(inner.begin() + 1, std::move(contenders_.back()));
       contenders_.pop_back();
     }
-    NL_TRY_ASSIGN(auto more, make_gemv_contenders(communicator, of_gemv, {job_.gemv, job_.tokens}, device(),
-                                                  std::move(inner)));
+    const GemvShape shape{job_.cases.front().collective == Collective::all_gather, job_.gemv, job_.tokens};
+    NL_TRY_ASSIGN(auto more, make_gemv_contenders(communicator, of_gemv, shape, device(), std::move(inner)));
     for (auto& contender : more) contenders_.push_back(std::move(contender));
     return {};
   }

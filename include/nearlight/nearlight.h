@@ -129,6 +129,8 @@ typedef enum {
   nearlightCollectiveSendRecv = 11,         /* one message */
   nearlightCollectiveAllReduceRmsNorm = 16, /* fused: for nearlightExplainFused */
   nearlightCollectiveAllReduceBias = 17,
+  nearlightCollectiveGemvAllReduce = 18, /* products: for nearlightExplainGemv */
+  nearlightCollectiveAllGatherGemv = 19,
   nearlightCollectiveMin_ = -1,
   nearlightCollectiveMax_ = 0x7fffffff
 } nearlightCollective_t;
@@ -351,6 +353,12 @@ NEARLIGHT_API nearlightResult_t nearlightExplainFused(nearlightComm_t comm, near
                                                       size_t tokens, size_t hidden, nearlightDataType_t type,
                                                       nearlightRoute_t* route);
 
+/* The same of a product (nearlightCollectiveGemvAllReduce, nearlightCollectiveAllGatherGemv) with these
+ * sizes, which are as in the call. Errors: as above; nearlightUnsupported where the call would be. */
+NEARLIGHT_API nearlightResult_t nearlightExplainGemv(nearlightComm_t comm, nearlightCollective_t collective,
+                                                     size_t tokens, size_t in_size, size_t out_size,
+                                                     nearlightDataType_t type, nearlightRoute_t* route);
+
 #define NEARLIGHT_MOST_ROUTES 16
 
 typedef struct {
@@ -379,10 +387,11 @@ typedef struct {
   uint64_t all_reduce_rms_norms;
   uint64_t all_reduce_biases;
   uint64_t gemv_all_reduces;
+  uint64_t all_gather_gemvs;
 } nearlightCounters_t;
 
 #define NEARLIGHT_COUNTERS_INITIALIZER \
-  { sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, {{NULL, NULL, 0, 0}}, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(nearlightCounters_t), 0, 0, 0, 0, 0, 0, {{NULL, NULL, 0, 0}}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* What the communicator has done since it was made. Costs its calls nothing to speak of; never blocks; any
  * thread, also while another one is in a call: then each number is one that was true at some moment of it.

@@ -94,6 +94,8 @@ enum class Collective : int {
   send_recv = nearlightCollectiveSendRecv,
   all_reduce_rms_norm = nearlightCollectiveAllReduceRmsNorm,
   all_reduce_bias = nearlightCollectiveAllReduceBias,
+  gemv_all_reduce = nearlightCollectiveGemvAllReduce,
+  all_gather_gemv = nearlightCollectiveAllGatherGemv,
 };
 
 // C's struct, ready to be filled: RmsNorm norm; norm.input = ...
@@ -154,7 +156,8 @@ struct Counters {
   };
   std::vector<PerRoute> routes;
   std::uint64_t all_gathers = 0, reduce_scatters = 0, broadcasts = 0, reduces = 0, all_to_alls = 0;
-  std::uint64_t send_recvs = 0, all_reduce_rms_norms = 0, all_reduce_biases = 0, gemv_all_reduces = 0;
+  std::uint64_t send_recvs = 0, all_reduce_rms_norms = 0, all_reduce_biases = 0, gemv_all_reduces = 0,
+                all_gather_gemvs = 0;
 };
 
 // What a collective would run, and why.
@@ -321,7 +324,8 @@ class Communicator {
                  counters.send_recvs,
                  counters.all_reduce_rms_norms,
                  counters.all_reduce_biases,
-                 counters.gemv_all_reduces};
+                 counters.gemv_all_reduces,
+                 counters.all_gather_gemvs};
     for (std::size_t i = 0; i < NEARLIGHT_MOST_ROUTES && i < counters.routes; ++i) {
       const nearlightRouteCounters_t& route = counters.route[i];
       out.routes.push_back({route.algorithm, route.protocol, route.operations, route.bytes});
@@ -482,6 +486,14 @@ class Communicator {
     nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
     detail::check(nearlightExplainFused(comm_, static_cast<nearlightCollective_t>(collective), tokens, hidden,
                                         static_cast<nearlightDataType_t>(type), &route));
+    return {route.algorithm, route.protocol, route.reason, route.grid, route.threads};
+  }
+  // The same of a product with these sizes; see nearlightExplainGemv.
+  Route explain_gemv(Collective collective, std::size_t tokens, std::size_t in_size, std::size_t out_size,
+                     DataType type) const {
+    nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
+    detail::check(nearlightExplainGemv(comm_, static_cast<nearlightCollective_t>(collective), tokens, in_size,
+                                       out_size, static_cast<nearlightDataType_t>(type), &route));
     return {route.algorithm, route.protocol, route.reason, route.grid, route.threads};
   }
 

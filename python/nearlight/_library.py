@@ -44,6 +44,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "nearlightCommGetStatus": (c_int, [_COMM, POINTER(structs.CommStatus)]),
     "nearlightExplain": (c_int, [_COMM, c_int, c_size_t, c_int, c_int, POINTER(structs.Route)]),
     "nearlightExplainFused": (c_int, [_COMM, c_int, c_size_t, c_size_t, c_int, POINTER(structs.Route)]),
+    "nearlightExplainGemv": (c_int, [_COMM, c_int, c_size_t, c_size_t, c_size_t, c_int, POINTER(structs.Route)]),
     "nearlightCommGetCounters": (c_int, [_COMM, POINTER(structs.Counters)]),
     "nearlightRedOpCreatePreMulSum": (c_int, [POINTER(c_int), c_void_p, c_int, c_int, _COMM]),
     "nearlightRedOpDestroy": (c_int, [c_int, _COMM]),

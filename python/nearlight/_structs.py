@@ -49,7 +49,8 @@ class Counters(Sized):
                 ("captured", c_uint64), ("failures", c_uint64), ("routes", c_uint64),
                 ("route", RouteCounters * MOST_ROUTES), ("all_gathers", c_uint64), ("reduce_scatters", c_uint64),
                 ("broadcasts", c_uint64), ("reduces", c_uint64), ("all_to_alls", c_uint64),
-                ("send_recvs", c_uint64), ("all_reduce_rms_norms", c_uint64), ("all_reduce_biases", c_uint64), ("gemv_all_reduces", c_uint64)]
+                ("send_recvs", c_uint64), ("all_reduce_rms_norms", c_uint64), ("all_reduce_biases", c_uint64), ("gemv_all_reduces", c_uint64),
+                ("all_gather_gemvs", c_uint64)]
 
 
 class RmsNorm(Sized):

@@ -105,6 +105,7 @@ class Counters(NamedTuple):
     all_reduce_rms_norms: int
     all_reduce_biases: int
     gemv_all_reduces: int
+    all_gather_gemvs: int
 
 
 def _text(value: bytes | None) -> str:
@@ -269,6 +270,15 @@ class Communicator:
         check(lib().nearlightExplainFused(self.handle, collective, tokens, hidden, dtype, ctypes.byref(route)))
         return Route(_text(route.algorithm), _text(route.protocol), _text(route.reason), route.grid, route.threads)
 
+    def explain_gemv(self, collective: Collective, tokens: int, in_size: int, out_size: int, dtype: DataType) -> Route:
+        """The same of a product of `tokens` vectors, sizes as in the call (nearlight.torch's gemv_all_reduce: the columns
+        of this rank and the rows; all_gather_gemv: a rank's part of a vector, and its rows)."""
+        route = structs.Route()
+        for name, size in (("tokens", tokens), ("in_size", in_size), ("out_size", out_size)):
+            _not_negative(name, size)
+        check(lib().nearlightExplainGemv(self.handle, collective, tokens, in_size, out_size, dtype, ctypes.byref(route)))
+        return Route(_text(route.algorithm), _text(route.protocol), _text(route.reason), route.grid, route.threads)
+
     def counters(self) -> Counters:
         """What it has done since it was made. Never blocks; any thread."""
         c = structs.Counters()
@@ -277,7 +287,8 @@ class Communicator:
                        for one in c.route[:min(c.routes, structs.MOST_ROUTES)])
         return Counters(c.all_reduces, c.barriers, c.bytes, c.captured, c.failures, routes, c.all_gathers,
                         c.reduce_scatters, c.broadcasts, c.reduces, c.all_to_alls, c.send_recvs,
-                        c.all_reduce_rms_norms, c.all_reduce_biases, c.gemv_all_reduces)
+                        c.all_reduce_rms_norms, c.all_reduce_biases, c.gemv_all_reduces,
+                        c.all_gather_gemvs)
 
     # ---- operators
 

@@ -59,3 +59,6 @@ class Collective(enum.IntEnum):
     # Fused: `Communicator.explain_fused`.
     all_reduce_rms_norm = 16
     all_reduce_bias = 17
+    # Products: `Communicator.explain_gemv`.
+    gemv_all_reduce = 18
+    all_gather_gemv = 19

@@ -196,6 +196,9 @@ nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t c
     if (is_fused(static_cast<Collective>(collective)))
       return failure(Code::invalid_argument, "collective: of %s nearlightExplainFused tells",
                      name_of(static_cast<Collective>(collective)));
+    if (is_gemv(static_cast<Collective>(collective)))
+      return failure(Code::invalid_argument, "collective: of %s nearlightExplainGemv tells",
+                     name_of(static_cast<Collective>(collective)));
     if (!is_known(collective)) {
       return failure(Code::invalid_argument, "collective: %d is none", static_cast<int>(collective));
     }
@@ -220,26 +223,56 @@ nearlightResult_t nearlightExplain(nearlightComm_t comm, nearlightCollective_t c
   });
 }
 
-nearlightResult_t nearlightExplainFused(nearlightComm_t comm, nearlightCollective_t collective, size_t tokens,
-                                        size_t hidden, nearlightDataType_t type, nearlightRoute_t* route) {
-  return guarded(__func__, [=](Where&) -> Status {
+namespace {
+
+// Of calls that have one way: `is_one` says which, `what` in words.
+template <class OneWay, class Explain>
+nearlightResult_t explain_one_way(const char* function, bool (*is_one)(Collective), const char* what,
+                                  nearlightComm_t comm, OneWay call, nearlightDataType_t type,
+                                  nearlightRoute_t* route, Explain explain) {
+  return guarded(function, [=](Where&) -> Status {
+    OneWay asked = call;
     NL_TRY(check_sized("route", route, kFirstRouteBytes));
-    const auto known = static_cast<Collective>(collective);
-    if (!is_fused(known))
-      return failure(Code::invalid_argument, "collective: %d is no fused one", static_cast<int>(collective));
-    if (tokens == 0) return failure(Code::invalid_argument, "tokens is 0: nothing would run");
-    runtime::FusedCall call;
-    call.collective = known;
-    NL_TRY_ASSIGN(call.type, to_type(type));
-    call.output_type = call.type;
-    call.tokens = tokens;
-    call.hidden = hidden;
+    if (!is_one(asked.collective))
+      return failure(Code::invalid_argument, "collective: %d is no %s", static_cast<int>(asked.collective),
+                     what);
+    if (asked.tokens == 0) return failure(Code::invalid_argument, "tokens is 0: nothing would run");
+    NL_TRY_ASSIGN(asked.type, to_type(type));
     const Visit visit(comm);
     NL_TRY(visit.status());
-    NL_TRY_ASSIGN(const route::FusedRoute chosen, visit->explain_fused(call));
+    NL_TRY_ASSIGN(const auto chosen, explain(*visit, asked));
     hand_out_route(chosen, route);
     return {};
   });
+}
+
+}  // namespace
+
+nearlightResult_t nearlightExplainFused(nearlightComm_t comm, nearlightCollective_t collective, size_t tokens,
+                                        size_t hidden, nearlightDataType_t type, nearlightRoute_t* route) {
+  runtime::FusedCall call;
+  call.collective = static_cast<Collective>(collective);
+  call.tokens = tokens;
+  call.hidden = hidden;
+  return explain_one_way(__func__, is_fused, "fused one", comm, call, type, route,
+                         [](const runtime::Communicator& communicator, runtime::FusedCall asked) {
+                           asked.output_type = asked.type;
+                           return communicator.explain_fused(asked);
+                         });
+}
+
+nearlightResult_t nearlightExplainGemv(nearlightComm_t comm, nearlightCollective_t collective, size_t tokens,
+                                       size_t in_size, size_t out_size, nearlightDataType_t type,
+                                       nearlightRoute_t* route) {
+  runtime::GemvCall call;
+  call.collective = static_cast<Collective>(collective);
+  call.tokens = tokens;
+  call.in = in_size;
+  call.out = out_size;
+  return explain_one_way(__func__, is_gemv, "product", comm, call, type, route,
+                         [](const runtime::Communicator& communicator, const runtime::GemvCall& asked) {
+                           return communicator.explain_gemv(asked);
+                         });
 }
 
 nearlightResult_t nearlightRedOpCreatePreMulSum(nearlightRedOp_t* op, const void* scalar,

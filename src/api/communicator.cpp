@@ -59,6 +59,7 @@ nearlightCounters_t counters_of(const runtime::Communicator& communicator) {
   filled.all_reduce_rms_norms = counters.of(Collective::all_reduce_rms_norm);
   filled.all_reduce_biases = counters.of(Collective::all_reduce_bias);
   filled.gemv_all_reduces = counters.of(Collective::gemv_all_reduce);
+  filled.all_gather_gemvs = counters.of(Collective::all_gather_gemv);
   filled.bytes = counters.bytes;
   filled.captured = counters.captured;
   filled.failures = counters.failures;

@@ -30,8 +30,10 @@ inline constexpr Collective kCollectives[] = {
     Collective::reduce_scatter, Collective::broadcast,    Collective::reduce,
     Collective::all_to_all,     Collective::all_gather_v, Collective::reduce_scatter_v,
     Collective::all_to_all_v,   Collective::send_recv};
-inline constexpr Collective kFusedCollectives[] = {Collective::all_reduce_rms_norm,
-                                                   Collective::all_reduce_bias};
+// Those that have one way (runtime/one_way.hpp).
+inline constexpr Collective kOneWayCollectives[] = {Collective::all_reduce_rms_norm,
+                                                    Collective::all_reduce_bias, Collective::gemv_all_reduce,
+                                                    Collective::all_gather_gemv};
 // One more than the largest number.
 inline constexpr std::size_t kCollectiveNumbers = 20;
 // In fault records: a kernel of somebody's own, on channels. No call of a communicator's.

@@ -49,10 +49,14 @@ void add_call(std::string& text, const CallEntry& call) {
 void add_counters(std::string& text, const Counters& counters) {
   add(text, "counters: %" PRIu64 " all_reduces, %" PRIu64 " barriers, ", counters.of(Collective::all_reduce),
       counters.of(Collective::barrier));
-  for (const Collective collective : kCollectives) {
-    if (goes_by_parts(collective) && counters.of(collective) != 0)
+  const auto add_if_any = [&](Collective collective) {
+    if (counters.of(collective) != 0)
       add(text, "%" PRIu64 " %s, ", counters.of(collective), name_of(collective));
+  };
+  for (const Collective collective : kCollectives) {
+    if (collective != Collective::all_reduce && collective != Collective::barrier) add_if_any(collective);
   }
+  for (const Collective collective : kOneWayCollectives) add_if_any(collective);
   add(text, "%" PRIu64 " bytes, %" PRIu64 " captured, %" PRIu64 " failures\n", counters.bytes,
       counters.captured, counters.failures);
   for (const auto& route : counters.routes) {

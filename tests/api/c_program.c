@@ -66,7 +66,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightRouteCounters_t, operations, 16, 8);
   PIN_FIELD(nearlightRouteCounters_t, bytes, 24, 8);
 
-  CHECK(sizeof(nearlightCounters_t) == 640);
+  CHECK(sizeof(nearlightCounters_t) == 648);
   PIN_FIELD(nearlightCounters_t, size, 0, 8);
   PIN_FIELD(nearlightCounters_t, all_reduces, 8, 8);
   PIN_FIELD(nearlightCounters_t, barriers, 16, 8);
@@ -84,6 +84,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightCounters_t, all_reduce_rms_norms, 616, 8);
   PIN_FIELD(nearlightCounters_t, all_reduce_biases, 624, 8);
   PIN_FIELD(nearlightCounters_t, gemv_all_reduces, 632, 8);
+  PIN_FIELD(nearlightCounters_t, all_gather_gemvs, 640, 8);
 
   CHECK(sizeof(nearlightRoute_t) == 40);
   PIN_FIELD(nearlightRoute_t, size, 0, 8);

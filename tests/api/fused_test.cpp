@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <nearlight/nearlight.hpp>
 
+#include <cstddef>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "tests/api/api_support.hpp"
@@ -221,6 +223,73 @@ TEST(FusedApi, MultipliesAndSums) {
       nearlightInvalidArgument, {"nearlightAllGatherGemv", "rank 0", "in_size: 65536", "32768"});
 }
 
+TEST(FusedApi, ProductsAreExplainedAndCounted) {
+  const HostGroup group(2);
+  nearlightRoute_t route = NEARLIGHT_ROUTE_INITIALIZER;
+  const auto gathers = nearlightCollectiveAllGatherGemv, sums = nearlightCollectiveGemvAllReduce;
+  for (const auto& [collective, words] :
+       {std::pair{sums, "CPU: a product's tiles"}, {gathers, "CPU: the tokens"}}) {
+    ASSERT_EQ(nearlightExplainGemv(group[1], collective, 3, 16, 24, nearlightBfloat16, &route),
+              nearlightSuccess)
+        << nearlightGetLastError();
+    EXPECT_STREQ(route.algorithm, "one_shot");
+    EXPECT_STREQ(route.protocol, "sentinel");
+    EXPECT_THAT(route.reason, testing::HasSubstr(words));
+    EXPECT_EQ(route.grid, 1u);
+  }
+  const auto refused = [&](nearlightCollective_t collective, std::size_t tokens, std::size_t in,
+                           std::size_t out, nearlightDataType_t type, const char* word) {
+    route.grid = 77;
+    expect_error(nearlightExplainGemv(group[0], collective, tokens, in, out, type, &route),
+                 nearlightInvalidArgument, {"nearlightExplainGemv", word});
+    EXPECT_EQ(route.grid, 77u);
+  };
+  refused(nearlightCollectiveAllReduceBias, 1, 16, 24, nearlightBfloat16, "collective: 17 is no product");
+  refused(sums, 0, 16, 24, nearlightBfloat16, "tokens is 0");
+  refused(sums, 17, 16, 24, nearlightBfloat16, "tokens: 17");
+  refused(sums, 1, 65544, 24, nearlightBfloat16, "in_size: 65544");
+  refused(gathers, 1, 32776, 24, nearlightBfloat16, "in_size: 32776");  // of two ranks
+  refused(gathers, 1, 16, 20, nearlightBfloat16, "out_size: 20");
+  refused(gathers, 1, 16, 24, nearlightFloat32, "type: float");
+  refused(gathers, 1, 16, 24, static_cast<nearlightDataType_t>(77), "type");
+  expect_error(nearlightExplainGemv(group[0], sums, 1, 16, 24, nearlightBfloat16, nullptr),
+               nearlightInvalidArgument, {"route is NULL"});
+  expect_error(nearlightExplainGemv(nullptr, sums, 1, 16, 24, nearlightBfloat16, &route),
+               nearlightInvalidArgument, {"comm"});
+  for (const auto collective : {sums, gathers}) {
+    expect_error(nearlightExplain(group[0], collective, 24, nearlightBfloat16, nearlightSum, &route),
+                 nearlightInvalidArgument, {"collective", "nearlightExplainGemv"});
+  }
+
+  // What is counted of each is what goes from rank to rank: its output, and its part of the vectors.
+  constexpr std::size_t kSent = 3 * 24 * 2, kGathered = 3 * 16 * 2;
+  group.run([](int, nearlightComm_t comm) {
+    alignas(16) std::uint16_t input[3 * 16] = {}, weight[24 * 32] = {}, out[3 * 24];
+    ASSERT_EQ(nearlightGemvAllReduce(input, weight, out, 3, 16, 24, nearlightBfloat16, comm, nullptr),
+              nearlightSuccess);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(nearlightAllGatherGemv(input, weight, out, 3, 16, 24, nearlightBfloat16, comm, nullptr),
+                nearlightSuccess);
+    }
+    nearlightCounters_t counters = NEARLIGHT_COUNTERS_INITIALIZER;
+    ASSERT_EQ(nearlightCommGetCounters(comm, &counters), nearlightSuccess);
+    EXPECT_EQ(counters.gemv_all_reduces, 1u);
+    EXPECT_EQ(counters.all_gather_gemvs, 2u);
+    EXPECT_EQ(counters.all_gathers, 0u);
+    EXPECT_EQ(counters.bytes, kSent + 2 * kGathered);
+    ASSERT_EQ(counters.routes, 1u);
+    EXPECT_STREQ(counters.route[0].algorithm, "one_shot");
+    EXPECT_STREQ(counters.route[0].protocol, "sentinel");
+    EXPECT_EQ(counters.route[0].operations, 3u);
+    EXPECT_EQ(counters.route[0].bytes, kSent + 2 * kGathered);
+    // Of a program that knows the counters before these alone.
+    counters.all_gather_gemvs = 77;
+    counters.size = offsetof(nearlightCounters_t, all_gather_gemvs);
+    ASSERT_EQ(nearlightCommGetCounters(comm, &counters), nearlightSuccess);
+    EXPECT_EQ(counters.all_gather_gemvs, 77u);
+  });
+}
+
 TEST(FusedApi, OfCpp) {
   auto comms = Communicator::host_group(1);
   Buffers buffers(1);
@@ -242,6 +311,11 @@ TEST(FusedApi, OfCpp) {
   EXPECT_EQ(comms[0].counters().gemv_all_reduces, 1u);
   comms[0].all_gather_gemv(vector, matrix, product, 1, 8, 8, bf16);
   EXPECT_EQ(product[0], 0x4180);
+  EXPECT_EQ(comms[0].counters().all_gather_gemvs, 1u);
+  const Route of_product = comms[0].explain_gemv(Collective::all_gather_gemv, 1, 8, 8, bf16);
+  EXPECT_EQ(of_product.protocol, "sentinel");
+  EXPECT_NE(of_product.reason, comms[0].explain_gemv(Collective::gemv_all_reduce, 1, 8, 8, bf16).reason);
+  EXPECT_THROW(comms[0].explain_gemv(Collective::all_gather_gemv, 1, 7, 8, bf16), Error);
   norm.hidden = 7;
   EXPECT_THROW(comms[0].all_reduce_rms_norm(norm), Error);
 }

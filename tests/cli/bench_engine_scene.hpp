@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +52,32 @@ class Meddler final : public Contender {
   std::size_t calls_ = 0;
 };
 
+// Its results are elsewhere until it is asked to bring them.
+class Late final : public Contender {
+ public:
+  Late(std::unique_ptr<Contender> inner, bool brings) : inner_(std::move(inner)), brings_(brings) {}
+  const char* impl() const override { return "late"; }
+  Status all_reduce(const Operation& operation, runtime::Stream stream) override {
+    kept_.resize(operation.count * size_of(operation.type));
+    Operation elsewhere = operation;
+    elsewhere.recv = kept_.data();
+    return inner_->all_reduce(elsewhere, stream);
+  }
+  Status finish(const Operation& operation, runtime::Stream) override {
+    if (brings_) std::memcpy(operation.recv, kept_.data(), kept_.size());
+    return {};
+  }
+  Result<Choice> choice(std::size_t count, DataType type, ReduceOp op, cli::Mode mode) const override {
+    return inner_->choice(count, type, op, mode);
+  }
+  int roundings() const override { return inner_->roundings(); }
+
+ private:
+  std::unique_ptr<Contender> inner_;
+  bool brings_;
+  std::vector<char> kept_;
+};
+
 struct Scene {
   test::Kind kind = test::Kind::threads;
   int nranks = 2;
@@ -60,6 +88,7 @@ struct Scene {
   bool second = false;  // beside an honest one
   // With a second job, which does what it is told to on the one rank; the first one is honest then.
   bool jobs = false;
+  std::optional<bool> late;  // a Late alone, which brings its results or does not
 };
 
 using Look = std::function<void(const Result<std::vector<Measured>>&, test::Problems&, int rank)>;
@@ -74,6 +103,11 @@ inline std::string run(const Scene& scene, const Look& look) {
       std::vector<std::unique_ptr<Contender>> contenders;
       for (int i = 0; i < (scene.second ? 2 : 1); ++i) {
         NL_TRY_ASSIGN(auto communicator, runtime::create_host(exchange, test::patient()));
+        if (scene.late) {
+          contenders.push_back(
+              std::make_unique<Late>(make_nearlight_contender(std::move(communicator), {}), *scene.late));
+          continue;
+        }
         const bool honest = scene.jobs || exchange.rank() != scene.rank || (scene.second && i == 0);
         contenders.push_back(std::make_unique<Meddler>(make_nearlight_contender(std::move(communicator), {}),
                                                        i == 0 ? "first" : "second",

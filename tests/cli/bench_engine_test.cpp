@@ -49,6 +49,15 @@ Look expect_wrong(std::function<bool(std::size_t wrong, bool in_place)> right, s
   };
 }
 
+TEST(Engine, ResultsAreLookedAtWhenTheContenderHasBroughtThem) {
+  Scene scene;
+  scene.plan = small_plan();
+  scene.late = true;
+  EXPECT_EQ(run(scene, expect_wrong([](std::size_t wrong, bool) { return wrong == 0; }, "")), "");
+  scene.late = false;
+  EXPECT_EQ(run(scene, expect_wrong([](std::size_t wrong, bool) { return wrong > 0; }, "")), "");
+}
+
 TEST(Engine, MeasuresTheOtherCollectives) {
   Scene scene;
   scene.nranks = 3;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,8 @@
 #include "tests/cli/overlap_timeline.hpp"
 #include "tests/cli/run_program.hpp"
 #include "tests/cli/trace_folder.hpp"
+#include "tests/support/fused.hpp"
+#include "tests/support/gemv.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace nearlight::test {
@@ -232,6 +235,53 @@ TEST(TraceOfMessages, WhatNeverCameIsAWaitInVain) {
   for (const auto& turn : traces[0].turns) EXPECT_EQ(turn.went_on() != 0, turn.sends);
   EXPECT_EQ(trace::waits_of(traces)[0].unfinished, 1u);
   EXPECT_THAT(trace::chrome_json(std::vector{traces[0]}), HasSubstr("wait, in vain"));
+}
+
+// Every step of every round, in order, of fused rows and of both products.
+TEST(Trace, OfCallsThatHaveOneWay) {
+  const TraceFolder folder;
+  runtime::Options options = patient();
+  options.packets = 40;  // in several rounds
+  const std::string problems =
+      run_communicators(Kind::threads, 3, options, [](auto& comm, Exchange&, Problems& trouble) {
+        const auto call = [&](auto problem) {
+          problem.nranks = comm.nranks();
+          problem.tokens = 3;
+          std::vector<std::vector<exec::Vec>> memory;
+          std::vector<void*> places;
+          for (const ProblemBuffer& buffer : problem.buffers_of(comm.rank())) {
+            memory.emplace_back(buffer.bytes / sizeof(exec::Vec) + 1);
+            places.push_back(memory.back().data());
+            std::memcpy(places.back(), buffer.content.data(), buffer.content.size());
+          }
+          const Status status = make(comm, problem.call_on(places, comm.rank(), false));
+          if (!status.ok()) trouble.add("%s", status.to_string().c_str());
+        };
+        GemvProblem gathering;
+        gathering.gathers = true;
+        call(FusedProblem());
+        call(GemvProblem());
+        call(gathering);
+      });
+  ASSERT_EQ(problems, "");
+  const auto traces = folder.traces();
+  ASSERT_EQ(traces.size(), 3u);
+  for (const auto& rank : traces) {
+    std::map<std::uint32_t, std::size_t> rounds;
+    for (const auto& epoch : rank.epochs) {
+      ++rounds[epoch.collective];
+      std::uint64_t before = 1;
+      for (const auto step : {trace::Event::start, trace::Event::publish, trace::Event::published,
+                              trace::Event::arrived, trace::Event::done}) {
+        EXPECT_GE(epoch.at(step), before)
+            << name_of(static_cast<Collective>(epoch.collective)) << ", step " << static_cast<int>(step);
+        before = epoch.at(step);
+      }
+    }
+    for (const Collective collective :
+         {Collective::all_reduce_rms_norm, Collective::gemv_all_reduce, Collective::all_gather_gemv})
+      EXPECT_GT(rounds[static_cast<std::uint32_t>(collective)], 1u) << name_of(collective);
+  }
 }
 
 TEST(Trace, TheProgramsStatusIsTheStatus) {

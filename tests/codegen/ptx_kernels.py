@@ -19,7 +19,7 @@ REDUCED_NAME = re.compile(r"parts_reducedI(?P<type>[a-z]|NS_\d\w+?E)Li(?P<ranks>
 FUSED_NAME = re.compile(r"fused_rowsI(?P<type>NS\w*_4Bf16E|NS\w*_3F16E)Li(?P<ranks>\d)ELi(?P<held>\d)ELb(?P<one_round>\d)E"
                         r"LNS1_7VariantE(?P<variant>\d)E")
 GEMV_NAME = re.compile(r"4gemvI(?P<type>NS\w*_4Bf16E|NS\w*_3F16E)Li(?P<ranks>\d)ELNS1_7VariantE(?P<variant>\d)E")
-GATHER_GEMV_NAME = re.compile(r"all_gather_gemvI(?P<type>NS\w*_4Bf16E|NS\w*_3F16E)Li(?P<ranks>\d)E")
+GATHER_GEMV_NAME = re.compile(r"all_gather_gemvI(?P<type>NS\w*_4Bf16E|NS\w*_3F16E)Li(?P<ranks>\d)ELNS1_7VariantE(?P<variant>\d)E")
 TYPES = {"": "bytes", "f": "f32", "i": "i32", "d": "f64", "NS_4Bf16E": "bf16", "NS_3F16E": "f16"}
 OPS = {"0": "sum", "2": "max"}
 PROTOCOLS = ["ll", "simple", "sentinel", "ll128"]

@@ -146,12 +146,15 @@ TEST(BenchGpu, APairOfWhatIsNotTracedIsRefused) {
 }
 
 // The product alone, fused and in a kernel of its own, each with a result that is checked.
-void expect_products(const std::vector<int>& devices, std::size_t rows, std::size_t columns,
-                     std::size_t tokens) {
+// `collective`: all_reduce, or all_gather, whose vectors have `columns` elements of all ranks together.
+void expect_products(Collective collective, const std::vector<int>& devices, std::size_t rows,
+                     std::size_t columns, std::size_t tokens) {
+  const bool gathers = collective == Collective::all_gather;
   for (const Mode mode : {Mode::graph, Mode::eager}) {
     CudaJob job = job_of(devices, mode, {});
-    job.cases = {{rows * tokens, DataType::bf16, ReduceOp::sum}};
-    job.gemv = columns;
+    job.plan.in_place = true;
+    job.cases = {{(gathers ? columns : rows) * tokens, DataType::bf16, ReduceOp::sum, collective}};
+    job.gemv = gathers ? rows : columns;
     job.tokens = tokens;
     const auto result = run(job);
     ASSERT_TRUE(result.ok());
@@ -163,20 +166,35 @@ void expect_products(const std::vector<int>& devices, std::size_t rows, std::siz
       std::printf("  %s, %zu x %zu, %zu tokens: %.2f us\n", entry.impl.c_str(), rows, columns, tokens,
                   times->p50_us);
     }
-    EXPECT_THAT(impls, testing::ElementsAre("nearlight", "nearlight_gemv", "nearlight_gemv_all_reduce",
-                                            "nearlight_after_gemv"));
+    const std::vector<std::string> each =
+        gathers ? std::vector<std::string>{"nearlight", "nearlight_gemv", "nearlight_all_gather_gemv",
+                                           "nearlight_then_gemv"}
+                : std::vector<std::string>{"nearlight", "nearlight_gemv", "nearlight_gemv_all_reduce",
+                                           "nearlight_after_gemv"};
+    std::vector<std::string> both = each;  // out of place and in place
+    both.insert(both.end(), each.begin(), each.end());
+    EXPECT_EQ(impls, both);
     const cli::ResultFile file =
         bench::file_of({"bench"}, result->setting, bench::rows_of(result->measured, result->setting, mode));
     EXPECT_THAT(cli::find_faults(file), IsEmpty());
   }
 }
 TEST(BenchGpu, ProductsWithTheirAllReduce) {
-  expect_products({0, 0}, 1024, 512, 2);
-  expect_products({0, 0}, 8192, 4096, 1);
+  expect_products(Collective::all_reduce, {0, 0}, 1024, 512, 2);
+  expect_products(Collective::all_reduce, {0, 0}, 8192, 4096, 1);
 }
 TEST(BenchGpuTwoGpus, ProductsWithTheirAllReduce) {
-  expect_products({0, 1}, 8192, 4096, 1);
-  expect_products({0, 1}, 1024, 4096, 16);
+  expect_products(Collective::all_reduce, {0, 1}, 8192, 4096, 1);
+  expect_products(Collective::all_reduce, {0, 1}, 1024, 4096, 16);
+}
+// Of fewer rows than columns, so that several turns look at all of them, and of more.
+TEST(BenchGpu, ProductsOfGatheredVectors) {
+  expect_products(Collective::all_gather, {0, 0}, 1024, 4096, 2);
+  expect_products(Collective::all_gather, {0, 0}, 8192, 4096, 1);
+}
+TEST(BenchGpuTwoGpus, ProductsOfGatheredVectors) {
+  expect_products(Collective::all_gather, {0, 1}, 1024, 4096, 16);
+  expect_products(Collective::all_gather, {0, 1}, 7168, 8192, 1);
 }
 
 TEST(BenchGpu, TwoJobsInEagerModeAreRefused) {

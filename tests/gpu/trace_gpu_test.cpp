@@ -2,14 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <map>
 #include <memory>
 
 #include "tests/cli/overlap_timeline.hpp"
 #include "tests/cli/trace_folder.hpp"
+#include "tests/gpu/one_way.hpp"
 #include "tests/gpu/placed.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/gpu/setups.hpp"
+#include "tests/support/fused.hpp"
+#include "tests/support/gemv.hpp"
 #include "tests/support/gpu_support.hpp"
 
 int rung_overlap();  // examples/ladder/8_overlap.cpp
@@ -133,6 +137,46 @@ TEST_P(TraceGpu, MessagesAtBothEnds) {
     for (const auto& turn : rank.turns) bytes += turn.sends ? 0 : turn.bytes;
     EXPECT_EQ(bytes, 2 * (1 + 700 + 40'000u));
   }
+}
+
+// Every round of fused rows and of both products, of bf16; the numbers are as right as without a trace.
+TEST_P(TraceGpu, CallsThatHaveOneWay) {
+  const TraceFolder folder;
+  constexpr Collective kTraced[] = {Collective::all_reduce_rms_norm, Collective::gemv_all_reduce,
+                                    Collective::all_gather_gemv};
+  {
+    runtime::Options options = test_options();
+    options.packets = 96;  // in several rounds
+    Group group(GetParam(), options, kBufferBytes);
+    ASSERT_TRUE(group.ok());
+    FusedProblem rows;
+    rows.tokens = 3;
+    GemvProblem product;
+    product.tokens = 5;
+    product.in = 512;
+    product.out = 4096;
+    GemvProblem gathering = product;
+    gathering.gathers = true;
+    run_all<FusedProblem>(group, {rows});
+    run_all<GemvProblem>(group, {product, gathering, product});
+    rows.type = rows.output_type = product.type = gathering.type = DataType::f16;  // leave no trace
+    run_all<FusedProblem>(group, {rows});
+    run_all<GemvProblem>(group, {product, gathering});
+  }
+  auto traces = folder.traces();
+  ASSERT_EQ(traces.size(), static_cast<std::size_t>(GetParam().ranks));
+  trace::align(traces);
+  for (const auto& rank : traces) {
+    std::map<std::uint32_t, std::size_t> rounds;
+    for (const auto& epoch : rank.epochs) {
+      expect_in_order(epoch);
+      ++rounds[epoch.collective];
+    }
+    EXPECT_EQ(rounds.size(), std::size(kTraced));
+    for (const Collective collective : kTraced)
+      EXPECT_GT(rounds[static_cast<std::uint32_t>(collective)], 0u) << name_of(collective);
+  }
+  expect_causal(traces);
 }
 
 // Graphs write as calls do; the ring lives as long as they, and keeps the newest.

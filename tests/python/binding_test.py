@@ -229,6 +229,14 @@ class Threads(unittest.TestCase):
         self.assertEqual((counters.all_reduce_rms_norms, counters.all_reduce_biases), (0, 0))
         with self.assertRaisesRegex(nearlight.InvalidArgument, "hidden: 7"):
             self.comms[0].explain_fused(nearlight.Collective.all_reduce_bias, 4, 7, nearlight.DataType.bfloat16)
+        for product in (nearlight.Collective.gemv_all_reduce, nearlight.Collective.all_gather_gemv):
+            made = self.comms[1].explain_gemv(product, 4, 2048, 1024, nearlight.DataType.bfloat16)
+            self.assertEqual((made.algorithm, made.protocol), ("one_shot", "sentinel"))
+            with self.assertRaisesRegex(nearlight.InvalidArgument, "out_size: 12"):
+                self.comms[1].explain_gemv(product, 4, 2048, 12, nearlight.DataType.bfloat16)
+            with self.assertRaisesRegex(nearlight.InvalidArgument, "in_size is -1"):
+                self.comms[1].explain_gemv(product, 4, -1, 8, nearlight.DataType.bfloat16)
+        self.assertEqual((counters.gemv_all_reduces, counters.all_gather_gemvs), (0, 0))
         self.assertEqual((self.comms[1].info().rank, self.comms[1].info().backend), (1, "host"))
         self.assertEqual((self.comms[1].rank, self.comms[1].nranks), (1, 2))
         self.assertIsNone(self.comms[0].status().error)

@@ -94,32 +94,33 @@ void run(runtime::Communicator& comm, Exchange& exchange, const Problem& problem
 // `refusals(refused, good)`: refused(word, change) for each.
 template <OneWayProblem Problem, class Refusals>
 void expect_refusals(const Problem& problem, Refusals&& refusals) {
-  EXPECT_EQ(run_communicators(Kind::threads, 1, patient(),
-                              [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
-                                using Call = typename Problem::Call;
-                                const HostBuffers<Problem> buffers(problem, 0);
-                                const Call good = buffers.call();
-                                const std::uint64_t before = buffers.digest(good);
-                                const auto refused = [&](const char* word, auto change) {
-                                  Call call = good;
-                                  change(call);
-                                  expect_failure(trouble, word, make(comm, call), Code::invalid_argument,
-                                                 {word});
-                                };
-                                refusals(comm, trouble, refused, good);
-                                expect_failure(trouble, "stream", make(comm, good, &trouble),
-                                               Code::invalid_argument, {"stream"});
-                                if (buffers.digest(good) != before) trouble.add("something was written");
-                                Call none = good;
-                                none.tokens = 0;
-                                none.input = nullptr;
-                                if (!make(comm, none).ok()) trouble.add("no tokens are refused");
-                                if (!make(comm, good).ok()) trouble.add("not as good as before");
-                                if (!buffers.check(good).empty())
-                                  trouble.add("%s", buffers.check(good).c_str());
-                                if (comm.counters().of(good.collective) != 2) trouble.add("not counted");
-                              }),
-            "");
+  EXPECT_EQ(
+      run_communicators(
+          Kind::threads, 1, patient(),
+          [&](runtime::Communicator& comm, Exchange&, Problems& trouble) {
+            using Call = typename Problem::Call;
+            const HostBuffers<Problem> buffers(problem, 0);
+            const Call good = buffers.call();
+            const std::uint64_t before = buffers.digest(good);
+            const auto refused = [&](const char* word, auto change) {
+              Call call = good;
+              change(call);
+              expect_failure(trouble, word, make(comm, call), Code::invalid_argument, {word});
+            };
+            refusals(comm, trouble, refused, good);
+            expect_failure(trouble, "stream", make(comm, good, &trouble), Code::invalid_argument, {"stream"});
+            if (buffers.digest(good) != before) trouble.add("something was written");
+            Call none = good;
+            none.tokens = 0;
+            none.input = nullptr;
+            if (!make(comm, none).ok()) trouble.add("no tokens are refused");
+            if (!make(comm, good).ok()) trouble.add("not as good as before");
+            if (!buffers.check(good).empty()) trouble.add("%s", buffers.check(good).c_str());
+            if (comm.counters().of(good.collective) != 2) trouble.add("not counted");
+            if (comm.dump().find(std::string(" 2 ") + name_of(good.collective) + ", ") == std::string::npos)
+              trouble.add("not counted in the dump");
+          }),
+      "");
 }
 
 // Two ranks in check mode, of which rank 1 makes another call than rank 0. `differences(told)`:

@@ -22,7 +22,7 @@ struct GemvShape {
   DataType type;             // bf16 or f16
   std::uint32_t grid;        // CTAs, at most the number of regions and of tiles
   bool large_shared = true;  // see gemv_shared()
-  bool traced = false;       // writes times, where it is bf16 and nothing is gathered
+  bool traced = false;       // writes times, where it is bf16
   bool gathers = false;  // the tokens' parts, which must fit the shared memory; else products are summed up
 };
 

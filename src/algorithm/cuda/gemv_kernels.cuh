@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
 
 // The first lot of the matrix is on its way while the tokens are gathered; there is so much of it that
 // nothing has to be worked out meanwhile.
-template <class T, int kMax>
+template <class T, int kMax, Variant variant>
 __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
     all_gather_gemv(const __grid_constant__ GemvArgs args) {
   const AllReduceArgs& all = args.all;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
       [&](std::uint32_t token, std::uint32_t vec, const exec::Vec& value) {
         product.token_place(token, vec) = value;
       },
-      NoDelay{});
+      hooks_of<variant>(all, cta, session.epoch()));
   session.close();
   coop.sync();
   gemv_tiles(share, product, GemvOutput<CudaSpace, T>(what));
@@ -83,12 +83,13 @@ struct GemvPick {
 template <class T>
 GemvKernel pick_gemv(const GemvPick& pick) {
   if (pick.nranks == 1) return gemv<T, 1, Variant::once>;
-  if (pick.gathers) return pick.nranks == 2 ? all_gather_gemv<T, 2> : all_gather_gemv<T, 8>;
   if (pick.traced) {
-    if constexpr (std::is_same_v<T, Bf16>) return gemv<T, 8, Variant::traced>;
+    if constexpr (std::is_same_v<T, Bf16>)
+      return pick.gathers ? all_gather_gemv<T, 8, Variant::traced> : gemv<T, 8, Variant::traced>;
   }
-  if (pick.nranks == 2) return gemv<T, 2, Variant::once>;
-  return gemv<T, 8, Variant::once>;
+  if (pick.nranks == 2)
+    return pick.gathers ? all_gather_gemv<T, 2, Variant::once> : gemv<T, 2, Variant::once>;
+  return pick.gathers ? all_gather_gemv<T, 8, Variant::once> : gemv<T, 8, Variant::once>;
 }
 
 GemvKernel pick_gemv_bf16(const GemvPick& pick);
