@@ -183,7 +183,9 @@ TEST(Gemv, CheckModeTellsWhatDiffers) {
   test::expect_check_mode_tells(problem, [](auto told) {
     told("count is 128 on rank 0, 64", [](GemvCall& call) { call.tokens = 1; });
     told("type is bfloat16 on rank 0, half", [](GemvCall& call) { call.type = DataType::f16; });
-    told("out_size is 64 on rank 0, 32", [](GemvCall& call) { call.tokens = 4, call.out = 32; });
+    // Within the same memory.
+    told("out_size is 64 on rank 0, 32",
+         [](GemvCall& call) { call.tokens = 4, call.in = 128, call.out = 32; });
   });
 }
 
