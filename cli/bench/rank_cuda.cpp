@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "cli/bench/fused_contender.hpp"
@@ -14,6 +15,7 @@
 #include "cli/peers/nvshmem_peer.hpp"
 #include "cli/sol_heaps.hpp"
 #include "probe/gpu_facts.hpp"
+#include "runtime/checks.hpp"
 #include "runtime/create.hpp"
 
 namespace nearlight::bench {
@@ -114,6 +116,9 @@ class Turn {
  private:
   using Contenders = std::vector<std::unique_ptr<Contender>>;
 
+  bool every_rank_has_a_gpu() const {
+    return std::set<int>(job_.devices.begin(), job_.devices.end()).size() == job_.devices.size();
+  }
   static std::vector<Contender*> views(const Contenders& contenders) {
     std::vector<Contender*> all;
     for (const auto& contender : contenders) all.push_back(contender.get());
@@ -122,6 +127,9 @@ class Turn {
 
   Result<std::unique_ptr<runtime::Communicator>> create(std::size_t own, int which) {
     runtime::Options options = with_pair(job_.comm, job_.paired);
+    NL_TRY_ASSIGN(options.early_launch, runtime::effective_early_launch(options));
+    // One after another: each is as the only one of a process is.
+    if (!options.early_launch && job_.jobs == 1 && every_rank_has_a_gpu()) options.early_launch = true;
     if (job_.offsets > 0) {
       options.heap_offset = number_ * kOffsetStep;
       options.calibrate = false;  // the slots are where the offset puts them

@@ -166,10 +166,17 @@ typedef struct {
                             [NEARLIGHT_DETERMINISTIC, else 1] */
   uint32_t lines;        /* 128-byte lines (120 bytes of payload) of LL128 a region, a multiple of 4, at
                             most 2^17 [what the route table asks for; GPUs test them, 0.1 s] */
+  int32_t early_launch;  /* 1: the kernel after a call's may become resident while the call still waits for
+                            the others (programmatic dependent launch), -1: not before the call's end. If it
+                            fills the GPU, nothing else finds room there until the wait is over, not even
+                            what the others wait for: docs/concepts/hand-over.md
+                            [NEARLIGHT_EARLY_LAUNCH, else 1 for a process's first communicator of a GPU that
+                            no two ranks share, else -1; nearlightCommGetInfo tells] */
+  uint32_t reserved;     /* 0 */
 } nearlightConfig_t;
 
 #define NEARLIGHT_CONFIG_INITIALIZER \
-  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(nearlightConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* All CPU ranks of a group in this process: comms[i] becomes rank i of `nranks` (1 to 8). Each is then used
  * by a thread of its own. Any thread; waits at most config->create_timeout_ms. `config` may be NULL.
@@ -290,10 +297,13 @@ typedef struct {
   const char* backend;    /* "host", "cuda"; static text */
   const char* memory;     /* the heap: "shm", "cuda_vmm", "nccl_window"; static text */
   uint64_t scratch_bytes; /* memory that this rank provides for messages */
+  int32_t early_launch;   /* GPU: 1 where the kernel after a call's may become resident while the call waits,
+                             see nearlightConfig_t; else 0 */
+  uint32_t reserved;      /* 0 */
 } nearlightCommInfo_t;
 
 #define NEARLIGHT_COMM_INFO_INITIALIZER \
-  { sizeof(nearlightCommInfo_t), 0, 0, NULL, NULL, 0 }
+  { sizeof(nearlightCommInfo_t), 0, 0, NULL, NULL, 0, 0, 0 }
 
 /* What the communicator is made of. Any thread. Errors: nearlightInvalidArgument (no live communicator, info
  * is NULL or its size is no size). */

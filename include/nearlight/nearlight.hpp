@@ -114,6 +114,7 @@ struct Config {
   std::uint32_t regions = 0, slots = 0, chunk_bytes = 0, packets = 0, max_ctas = 0;
   std::optional<bool> deterministic;  // the same results from run to run
   std::uint32_t lines = 0;
+  std::optional<bool> early_launch;  // of the kernel after a call's
 
   nearlightConfig_t to_c() const {
     nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
@@ -127,6 +128,7 @@ struct Config {
     config.max_ctas = max_ctas;
     config.deterministic = deterministic ? (*deterministic ? 1 : -1) : 0;
     config.lines = lines;
+    config.early_launch = early_launch ? (*early_launch ? 1 : -1) : 0;
     return config;
   }
 };
@@ -135,6 +137,7 @@ struct Info {
   int rank = 0, nranks = 0;
   std::string backend, memory;
   std::uint64_t scratch_bytes = 0;
+  bool early_launch = false;
 };
 
 // Whether a communicator has failed, and how.
@@ -298,7 +301,7 @@ class Communicator {
   Info info() const {
     nearlightCommInfo_t info = NEARLIGHT_COMM_INFO_INITIALIZER;
     detail::check(nearlightCommGetInfo(comm_, &info));
-    return {info.rank, info.nranks, info.backend, info.memory, info.scratch_bytes};
+    return {info.rank, info.nranks, info.backend, info.memory, info.scratch_bytes, info.early_launch != 0};
   }
   // Whether it has failed by now. Throws only when there is no communicator.
   Status status() const {

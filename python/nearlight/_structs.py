@@ -21,12 +21,13 @@ class Sized(ctypes.Structure):
 class Config(Sized):
     _fields_ = [("size", c_size_t), ("timeout_ms", c_int64), ("create_timeout_ms", c_int64), ("check", c_int32),
                 ("regions", c_uint32), ("slots", c_uint32), ("chunk_bytes", c_uint32), ("packets", c_uint32),
-                ("max_ctas", c_uint32), ("deterministic", c_int32), ("lines", c_uint32)]
+                ("max_ctas", c_uint32), ("deterministic", c_int32), ("lines", c_uint32),
+                ("early_launch", c_int32), ("reserved", c_uint32)]
 
 
 class CommInfo(Sized):
     _fields_ = [("size", c_size_t), ("rank", c_int32), ("nranks", c_int32), ("backend", c_char_p), ("memory", c_char_p),
-                ("scratch_bytes", c_uint64)]
+                ("scratch_bytes", c_uint64), ("early_launch", c_int32), ("reserved", c_uint32)]
 
 
 class CommStatus(Sized):

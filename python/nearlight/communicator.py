@@ -24,7 +24,7 @@ class Config:
     """What a communicator is to be like, the same on all ranks; 0 in a field: the default. See nearlightConfig_t.
 
     timeout_ms: how long one wait lasts before the communicator fails, ms. create_timeout_ms: how long creation may
-    take, ms. check: 1 check mode, -1 none. deterministic: 1 or -1. The others are sizes of the scratch.
+    take, ms. check: 1 check mode, -1 none. deterministic and early_launch: 1 or -1. The others are sizes of the scratch.
     """
 
     timeout_ms: int = 0
@@ -37,6 +37,7 @@ class Config:
     max_ctas: int = 0
     deterministic: int = 0
     lines: int = 0
+    early_launch: int = 0
 
     def _as_struct(self) -> structs.Config:
         made = structs.Config()
@@ -57,6 +58,7 @@ class Info(NamedTuple):
     backend: str
     memory: str
     scratch_bytes: int
+    early_launch: bool
 
 
 class Status(NamedTuple):
@@ -245,7 +247,8 @@ class Communicator:
         """What it is made of. Any thread."""
         info = structs.CommInfo()
         check(lib().nearlightCommGetInfo(self.handle, ctypes.byref(info)))
-        return Info(info.rank, info.nranks, _text(info.backend), _text(info.memory), info.scratch_bytes)
+        return Info(info.rank, info.nranks, _text(info.backend), _text(info.memory), info.scratch_bytes,
+                    bool(info.early_launch))
 
     def status(self) -> Status:
         """Whether it has failed as far as is known now, and how. Never blocks; any thread."""

@@ -64,6 +64,13 @@ Result<runtime::Options> to_options(const nearlightConfig_t* config) {
   }
   if (mine.deterministic != 0) options.deterministic = mine.deterministic == 1;
   options.lines = mine.lines;
+  if (mine.early_launch < -1 || mine.early_launch > 1) {
+    return failure(Code::invalid_argument, "config->early_launch is %d; it takes -1, 0 or 1",
+                   mine.early_launch);
+  }
+  if (mine.early_launch != 0) options.early_launch = mine.early_launch == 1;
+  if (mine.reserved != 0)
+    return failure(Code::invalid_argument, "config->reserved is %u; it takes 0", mine.reserved);
   return options;
 }
 

@@ -23,6 +23,7 @@ nearlightCommInfo_t info_of(const runtime::Communicator& communicator) {
   info.backend = communicator.backend();
   info.memory = communicator.memory();
   info.scratch_bytes = communicator.scratch_bytes();
+  info.early_launch = communicator.early_launch() ? 1 : 0;
   return info;
 }
 

@@ -118,6 +118,14 @@ Result<bool> read(const Switch& variable) {
   return failure(Code::invalid_argument, "%s is \"%s\"; it takes 0 or 1", variable.name, text);
 }
 
+Result<std::optional<std::int64_t>> read(const OptionalInteger& variable) {
+  const char* const text = std::getenv(variable.name);
+  if (text == nullptr) return std::optional<std::int64_t>();
+  NL_TRY_ASSIGN(const std::int64_t value,
+                whole_number(variable.name, text, variable.lowest, variable.highest));
+  return std::optional<std::int64_t>(value);
+}
+
 std::optional<std::string> read(const Text& variable) {
   const char* const text = std::getenv(variable.name);
   if (text == nullptr || *text == '\0') return std::nullopt;
@@ -136,6 +144,7 @@ std::vector<Row> all() {
       row_of(kDropInTakes),
       {kDump.name, "0 or 1", kDump.unset ? "1" : "0", kDump.meaning, Reader::library},
       row_of(kDumpDir),
+      row_of(kEarlyLaunch),
       row_of(kForcePath),
       row_of(kKey),
       row_of(kMaxCtas),

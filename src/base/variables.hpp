@@ -109,6 +109,12 @@ inline constexpr OptionalInteger kNranks{
 inline constexpr OptionalInteger kRank{
     "NEARLIGHT_RANK", 0, 63, "the launcher's",
     "Which of them this process is, where the program does not say. Less than NEARLIGHT_NRANKS."};
+inline constexpr OptionalInteger kEarlyLaunch{
+    "NEARLIGHT_EARLY_LAUNCH", 0, 1,
+    "1 for a process's first communicator of a GPU that no two ranks share, else 0",
+    "Whether the kernel after a call's may become resident while the call still waits for the others "
+    "(programmatic dependent launch), for communicators whose configuration does not say. 0: with the call's "
+    "end. The same on all ranks."};
 inline constexpr Integer kMaxCtas{"NEARLIGHT_MAX_CTAS",
                                   0,
                                   1024,
@@ -157,6 +163,8 @@ Result<std::int64_t> whole_number(const char* name, const char* text, std::int64
 // Code::invalid_argument, and the text names the variable and what it takes.
 Result<std::int64_t> read(const Integer& variable);
 Result<bool> read(const Switch& variable);
+// Nothing where it is not set.
+Result<std::optional<std::int64_t>> read(const OptionalInteger& variable);
 // A text that is empty is the same as none.
 std::optional<std::string> read(const Text& variable);
 

@@ -1,8 +1,8 @@
 // Tiles of a matrix of bf16 or f16 times a few vectors, on a thread block of whole warps. sm_80 and later:
 // the code for GPUs before is a shell that nobody launches.
 //
-// It lets the next kernel in, with a team's last tile (griddepcontrol.launch_dependents); the wait for the
-// one before is the kernel's own affair.
+// It lets the next kernel in, with a team's last tile (griddepcontrol.launch_dependents), where it may; the
+// wait for the one before is the kernel's own affair.
 //
 // A matrix is read once, so what counts is that enough of it is under way: a thread has kTileAhead vectors of
 // 16 bytes in flight, over the end of a tile, too. They are copied into shared memory, each to where its own
@@ -31,9 +31,10 @@ class CudaTileProduct {
   static constexpr std::uint32_t kWarps = kTileThreads / 32;
 
   // `splits`: warps of a team, a power of two up to kWarps. `in_shared`: the tokens are kept in dynamic
-  // shared memory, tile_token_stride() each; else they are read where they lie.
-  NL_FN CudaTileProduct(const TileMatrices& what, std::uint32_t splits, bool in_shared)
-      : what_(what), splits_(splits), in_shared_(in_shared) {
+  // shared memory, tile_token_stride() each; else they are read where they lie. `late`: 1, the next kernel is
+  // not let in.
+  NL_FN CudaTileProduct(const TileMatrices& what, std::uint32_t splits, bool in_shared, std::uint32_t late)
+      : what_(what), splits_(splits), in_shared_(in_shared), late_(late) {
     const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     team_ = warp / splits;
     part_ = warp % splits;
@@ -86,7 +87,7 @@ class CudaTileProduct {
   NL_FN void work_out(std::uint32_t tile, std::uint32_t next, Emit&& emit) {
     // The kernel after this one begins to fetch its matrix when it starts. Before this one's last tile that
     // would only be pushed out of L2 again.
-    if (next == kNoTile) allow_dependent_launch();
+    if (next == kNoTile) allow_dependent_launch(late_);
     const bool two = what_.tokens > 8;
     const bool has_first = row_ < what_.tokens, has_second = row_ + 8 < what_.tokens;
     float sum[4] = {};
@@ -245,6 +246,7 @@ class CudaTileProduct {
   TileMatrices what_;
   std::uint32_t splits_;
   bool in_shared_;
+  std::uint32_t late_;
   std::uint32_t team_, part_, row_, batches_;
   std::uint32_t first_, end_;  // vectors of a row: this lane's first, and the end of its warp's part
   const char* tokens_at_;

@@ -108,6 +108,12 @@ Result<bool> effective_calibrate(const Options& options) {
   return variables::read(variables::kCalibrate);
 }
 
+Result<std::optional<bool>> effective_early_launch(const Options& options) {
+  if (options.early_launch.has_value()) return options.early_launch;
+  NL_TRY_ASSIGN(const std::optional<std::int64_t> set, variables::read(variables::kEarlyLaunch));
+  return set ? std::optional<bool>(*set == 1) : std::nullopt;
+}
+
 Result<std::uint32_t> effective_max_ctas(const Options& options) {
   const char* name = "max_ctas";
   std::uint32_t max_ctas = options.max_ctas;
@@ -156,6 +162,7 @@ Result<Settings> settings_of(const Options& options, const route::Target* target
   NL_TRY(check_options(options));
   NL_TRY_ASSIGN(const RetryPolicy retry, effective_retry(options, target == nullptr || target->gpu));
   NL_TRY_ASSIGN(const std::uint32_t max_ctas, effective_max_ctas(options));
+  NL_TRY_ASSIGN(const std::optional<bool> early_launch, effective_early_launch(options));
   NL_TRY_ASSIGN(const Steering steering,
                 read_steering(target != nullptr ? *target : route::Target(), target != nullptr));
   if (deterministic && steering.forced.algorithm == route::Algorithm::two_shot_atomic) {
@@ -168,7 +175,8 @@ Result<Settings> settings_of(const Options& options, const route::Target* target
   }
   NL_TRY_ASSIGN(const bool calibrate, effective_calibrate(options));
   NL_TRY(check_forced(steering.forced, nccl_version != 0, variables::kForcePath.name));
-  return Settings{timeout, check, deterministic, calibrate, max_ctas, retry, steering, nccl_version};
+  return Settings{timeout,      check, deterministic, calibrate,   max_ctas,
+                  early_launch, retry, steering,      nccl_version};
 }
 
 std::string scratch_in_words(std::uint32_t regions, const protocol::RegionLayout& layout) {
@@ -237,6 +245,10 @@ Status check_options_agree(Exchange& exchange, const Options& options, const Set
       {"chunk_bytes", options.chunk_bytes},
       {"packets", options.packets},
       {"max_ctas", settings.max_ctas},
+      {"early_launch", settings.early_launch ? 1 + *settings.early_launch : 0u,
+       [](std::uint64_t said) {
+         return std::string(said == 0 ? "unset" : said == 1 ? "off" : "on");
+       }},
       {"retries", settings.retry.attempts},
       {"retry_backoff (ms)", static_cast<std::uint64_t>(settings.retry.backoff.count())},
       {"lines", options.lines},

@@ -42,6 +42,9 @@ Result<bool> effective_deterministic(const Options& options);
 // Options::calibrate, else NEARLIGHT_CALIBRATE, else false.
 Result<bool> effective_calibrate(const Options& options);
 
+// Options::early_launch, else NEARLIGHT_EARLY_LAUNCH; none: neither says.
+Result<std::optional<bool>> effective_early_launch(const Options& options);
+
 // Options::max_ctas, else NEARLIGHT_MAX_CTAS, else 0. Fails, naming the one that it is, for more than the
 // regions that are given.
 Result<std::uint32_t> effective_max_ctas(const Options& options);
@@ -56,6 +59,7 @@ struct Settings {
   bool deterministic = true;
   bool calibrate = false;
   std::uint32_t max_ctas = 0;
+  std::optional<bool> early_launch;
   RetryPolicy retry;
   Steering steering;
   int nccl_version = 0;  // of the attached one; 0: none

@@ -64,6 +64,12 @@ struct Options {
   // Calls by NCCL, whose CTAs are its own affair, are not handed over then. 0: NEARLIGHT_MAX_CTAS, else as
   // many as there are regions. GPU only: a CPU rank is one thread.
   std::uint32_t max_ctas = 0;
+  // GPU: whether the kernel after a call's may become resident while the call still waits for the others
+  // (programmatic dependent launch), and not only with its end. Where the one after fills the GPU, nothing
+  // else finds room until the wait is over: it must not be waited for by what has found none, like another
+  // rank's kernel on the same GPU, or another communicator's call (early_launch.hpp). Unset:
+  // NEARLIGHT_EARLY_LAUNCH, else a process's first communicator of a GPU that no two ranks share.
+  std::optional<bool> early_launch;
   // Lines of LL128 (120 bytes of payload each) a region, bank and rank, and as many that are added to where
   // `deterministic` is false; a multiple of 4. 0: by default, which on GPUs is none where lines would not be
   // chosen.
@@ -283,6 +289,8 @@ class Communicator {
 
   // Bytes of scratch this rank provides.
   virtual std::size_t scratch_bytes() const = 0;
+  // GPU: whether the kernel after a call's is let in early (Options::early_launch). CPU: no.
+  virtual bool early_launch() const { return false; }
   // GPU: which parts of the scratch were measured to be the fastest and what that gains, or why nothing was
   // measured; one line. CPU: "".
   virtual std::string placement() const { return ""; }

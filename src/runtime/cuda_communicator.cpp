@@ -237,6 +237,7 @@ algorithm::cuda::AllReduceArgs CudaCommunicator::args_of_region(Collective colle
   control_->name_in(args);
   args.timeout_ns = static_cast<std::uint64_t>(timeout_.count());
   args.collective = static_cast<std::uint32_t>(collective);
+  args.late = early_launch() ? 0 : 1;
   return args;
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/cuda_control.hpp"
 #include "runtime/cuda_dump.hpp"
 #include "runtime/dump_service.hpp"
+#include "runtime/early_launch.hpp"
 #include "runtime/fallback.hpp"
 #include "runtime/kernel_loop.hpp"
 #include "runtime/peer_watch.hpp"
@@ -80,6 +81,7 @@ class CudaCommunicator final : public Communicator {
   Result<protocol::ChannelMemory> make_channels(protocol::ChannelShape shape, std::uint32_t peers) override;
   Status free_channels(const char* own) override { return nearlight::runtime::free_channels(channels_, own); }
   std::size_t scratch_bytes() const override { return heap_->view().bytes; }
+  bool early_launch() const override { return nranks() == 1 || early_.is_on(); }
   std::string placement() const override { return placement_.in_words(); }
 
   // See runtime/kernel_loop.hpp.
@@ -203,6 +205,7 @@ class CudaCommunicator final : public Communicator {
   probe::LineReport lines_;    // the same on all ranks
   bool adds_lines_ = false;    // likewise: all GPUs have the instruction
   bool large_shared_ = false;  // see route::Facts
+  EarlyLaunch early_;          // of the kernel after a call's
   bool deterministic_ = true;
   std::atomic<std::uint64_t> path_{0};  // number_of(route::Forced): NEARLIGHT_FORCE_PATH, set_path()
   route::Placement placement_;

@@ -74,6 +74,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::shrink(
   // that its creation does not wait for them.
   stop(failure(Code::aborted, "rank %d goes on in a smaller communicator", rank_), -1);
   NL_TRY(survivors_.regroup(*exchange_, members, deadline));
+  early_ = {};  // the smaller one's, now
   Options options = wish_.options;
   options.create_timeout = deadline.left_or_1_ms();
   NL_TRY_ASSIGN(auto smaller,

@@ -200,6 +200,9 @@ TEST(ApiArguments, Configuration) {
   });
   refused("config->deterministic", [](auto& c) { c.deterministic = 2; });
   refused("config->deterministic", [](auto& c) { c.deterministic = -2; });
+  refused("config->early_launch", [](auto& c) { c.early_launch = 2; });
+  refused("config->early_launch", [](auto& c) { c.early_launch = -2; });
+  refused("config->reserved", [](auto& c) { c.reserved = 1; });
   refused("lines", [](auto& c) { c.lines = 6; });
   refused("lines", [](auto& c) { c.lines = (1u << 17) + 4; });
   EXPECT_EQ(comms[0], fake_handle(77));

@@ -26,7 +26,7 @@ static void check_layouts(void) {
   CHECK(sizeof(nearlightCollective_t) == 4);
   CHECK(sizeof(nearlightScalarResidence_t) == 4);
 
-  CHECK(sizeof(nearlightConfig_t) == 56);
+  CHECK(sizeof(nearlightConfig_t) == 64);
   PIN_FIELD(nearlightConfig_t, size, 0, 8);
   PIN_FIELD(nearlightConfig_t, timeout_ms, 8, 8);
   PIN_FIELD(nearlightConfig_t, create_timeout_ms, 16, 8);
@@ -38,14 +38,18 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightConfig_t, max_ctas, 44, 4);
   PIN_FIELD(nearlightConfig_t, deterministic, 48, 4);
   PIN_FIELD(nearlightConfig_t, lines, 52, 4);
+  PIN_FIELD(nearlightConfig_t, early_launch, 56, 4);
+  PIN_FIELD(nearlightConfig_t, reserved, 60, 4);
 
-  CHECK(sizeof(nearlightCommInfo_t) == 40);
+  CHECK(sizeof(nearlightCommInfo_t) == 48);
   PIN_FIELD(nearlightCommInfo_t, size, 0, 8);
   PIN_FIELD(nearlightCommInfo_t, rank, 8, 4);
   PIN_FIELD(nearlightCommInfo_t, nranks, 12, 4);
   PIN_FIELD(nearlightCommInfo_t, backend, 16, 8);
   PIN_FIELD(nearlightCommInfo_t, memory, 24, 8);
   PIN_FIELD(nearlightCommInfo_t, scratch_bytes, 32, 8);
+  PIN_FIELD(nearlightCommInfo_t, early_launch, 40, 4);
+  PIN_FIELD(nearlightCommInfo_t, reserved, 44, 4);
 
   CHECK(sizeof(nearlightCommStatus_t) == 560);
   PIN_FIELD(nearlightCommStatus_t, size, 0, 8);

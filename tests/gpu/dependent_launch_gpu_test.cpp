@@ -2,6 +2,7 @@
 // input later; the kernel after is resident early and overwrites the input as soon as it may.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -115,6 +116,33 @@ TEST_P(DependentLaunchGpu, OneCollectiveFeedsTheNext) {
       }
     });
     group.expect_clean(rounds);
+  }
+}
+
+// Where ranks share a GPU the kernel after a call's is not let in before its end: it would take the room that
+// the other rank's call, which comes later, needs to end the wait.
+TEST(SharedGpu, AKernelThatFillsItWaitsWithoutTakingItsRoom) {
+  for (const Protocol protocol : {Protocol::ll, Protocol::simple, Protocol::sentinel}) {
+    runtime::Options options = test_options();
+    options.early_launch.reset();
+    options.timeout = patient(std::chrono::seconds(3));
+    Group group({Memory::cuda_vmm, 1, 2}, options, kBufferBytes);
+    ASSERT_TRUE(group.ok());
+    group.run([&](Rank& rank) {
+      CallOptions how;
+      how.protocol = protocol;
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        const Work work = rank.work({DataType::f32, ReduceOp::sum, Values::general, i}, 4096, false, 0, 0, i);
+        if (static_cast<std::uint32_t>(rank.rank) == i % 2) ASSERT_CUDA(hold(20'000'000, rank.stream));
+        ASSERT_CUDA(prepare(work, rank.stream));
+        ASSERT_OK(rank.all_reduce(work, how));
+        ASSERT_CUDA(wait_everywhere(rank.stream));
+        ASSERT_CUDA(check(work, rank.report, rank.stream));
+        ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+        group.meet();
+      }
+    });
+    group.expect_clean(4);
   }
 }
 

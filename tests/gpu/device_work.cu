@@ -149,6 +149,8 @@ __global__ void advance_early_kernel(std::uint64_t* counter) {
   *static_cast<volatile std::uint64_t*>(counter) = *static_cast<volatile std::uint64_t*>(counter) + 1;
 }
 
+__global__ void wait_everywhere_kernel() { exec::wait_for_previous_kernel(); }
+
 __global__ void check_untouched_kernel(const __grid_constant__ Work work, Report* report) {
   const std::uint64_t expected = poison_bits(work.pattern.type);
   for (std::uint64_t i = first_index(); i < work.count; i += index_step()) {
@@ -216,7 +218,8 @@ cudaError_t preload_device_work() {
         reinterpret_cast<const void*>(hold_kernel), reinterpret_cast<const void*>(occupy_kernel),
         reinterpret_cast<const void*>(prepare_late_kernel),
         reinterpret_cast<const void*>(check_and_overwrite_kernel),
-        reinterpret_cast<const void*>(advance_early_kernel)}) {
+        reinterpret_cast<const void*>(advance_early_kernel),
+        reinterpret_cast<const void*>(wait_everywhere_kernel)}) {
     cudaFuncAttributes attributes{};
     if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess) {
       return error;
@@ -268,6 +271,17 @@ cudaError_t prepare_late(const Work& work, std::uint64_t late_ns, cudaStream_t s
 
 cudaError_t check_and_overwrite(const Work& work, Report* report, cudaStream_t stream) {
   return launch_dependent(check_and_overwrite_kernel, kCtas, kThreads, stream, work, report);
+}
+
+cudaError_t wait_everywhere(cudaStream_t stream) {
+  constexpr int kSmall = 64;  // threads: what others leave free of an SM is filled, too
+  int device = 0, sms = 0, threads = 0;
+  for (const cudaError_t error :
+       {cudaGetDevice(&device), cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device),
+        cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device)}) {
+    if (error != cudaSuccess) return error;
+  }
+  return launch_dependent(wait_everywhere_kernel, sms * (threads / kSmall), kSmall, stream);
 }
 
 cudaError_t advance_early(std::uint64_t* counter, cudaStream_t stream) {

@@ -60,5 +60,7 @@ cudaError_t prepare_late(const Work& work, std::uint64_t late_ns, cudaStream_t s
 // check, and each input element is overwritten as soon as it has been looked at.
 cudaError_t check_and_overwrite(const Work& work, Report* report, cudaStream_t stream);
 cudaError_t advance_early(std::uint64_t* counter, cudaStream_t stream);
+// A kernel that takes all the room there is and waits for its predecessor, by programmatic dependent launch.
+cudaError_t wait_everywhere(cudaStream_t stream);
 
 }  // namespace nearlight::test

@@ -26,8 +26,9 @@ runtime::Options test_options() {
   runtime::Options options;
   options.timeout = patient(std::chrono::seconds(15));
   options.create_timeout = patient(std::chrono::seconds(30));
-  options.calibrate = false;  // takes its time, and has a test of its own
-  options.lines = 64;         // so that LL128 may be asked for where GPUs can have it
+  options.calibrate = false;    // takes its time, and has a test of its own
+  options.early_launch = true;  // the kernels of tests leave room, and more is under way at once
+  options.lines = 64;           // so that LL128 may be asked for where GPUs can have it
   options.test_lines = static_cast<std::uint64_t>(scaled(100'000, 10'000));  // lines_gpu_test has more
   return options;
 }

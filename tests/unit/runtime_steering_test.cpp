@@ -230,6 +230,34 @@ TEST(Steering, NcclAskedForByACallIsRefusedWithItsName) {
   EXPECT_EQ(test::run_communicators(Kind::threads, 2, test::patient(), body), "");
 }
 
+TEST(Steering, EarlyLaunchIsSaidByTheConfigurationElseByTheVariable) {
+  constexpr const char* kEarlyLaunch = "NEARLIGHT_EARLY_LAUNCH";
+  EXPECT_EQ(effective_early_launch({}).value(), std::nullopt);
+  {
+    const Set set(kEarlyLaunch, "0");
+    EXPECT_EQ(effective_early_launch({}).value(), false);
+    runtime::Options options;
+    options.early_launch = true;
+    EXPECT_EQ(effective_early_launch(options).value(), true);
+  }
+  const Set set(kEarlyLaunch, "2");
+  const auto refused = effective_early_launch({});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().text(), HasSubstr(kEarlyLaunch));
+}
+
+TEST(Steering, RanksWithDifferentEarlyLaunchAreToldSo) {
+  const auto body = [](Exchange& exchange, Problems& trouble) {
+    runtime::Options options = test::patient();
+    if (exchange.rank() == 1) options.early_launch = false;
+    const auto comm = create_host(exchange, options);
+    if (comm.ok()) return trouble.add("created");
+    test::expect_failure(trouble, "creation", comm.status(), Code::invalid_usage,
+                         {"early_launch", "unset on rank 0", "off on rank 1"});
+  };
+  EXPECT_EQ(test::run_ranks(Kind::threads, 2, body), "");
+}
+
 constexpr const char* kMaxCtas = "NEARLIGHT_MAX_CTAS";
 
 TEST(Steering, MaxCtasIsANumberAndNoMoreThanTheRegions) {

@@ -42,6 +42,7 @@ struct AllReduceArgs {
   protocol::FaultRecord* record;  // host-visible
   std::uint64_t timeout_ns;
   std::uint32_t collective;
+  std::uint32_t late;  // 1: the kernel after is not let in before this one's end (Options::early_launch)
   std::uint32_t delay_point;  // test hook; only read by the delayed kernels
   std::uint64_t delay_ns;
   const void* send;

@@ -27,25 +27,25 @@ __global__ void __launch_bounds__(kMaxThreads, 1) all_reduce_any(const __grid_co
     OneShotLl<Math, kMax, 1, false, Region<kMax>, Bufs> work(region, coop.thread_rank(), coop.size(), share,
                                                              input, output, args.first_slot, math);
     exec::wait_for_previous_kernel(work.addresses());
-    exec::allow_dependent_launch();
+    exec::allow_dependent_launch(args.late);
     protocol::Session session(region, coop, state, control, args.first_region + cta, args.collective);
     work.run(session, NoDelay{});
     session.close();
   } else if constexpr (protocol_kind == Protocol::ll128) {
     exec::wait_for_previous_kernel();
-    exec::allow_dependent_launch();
+    exec::allow_dependent_launch(args.late);
     protocol::Session session(region, coop, state, control, args.first_region + cta, args.collective);
     one_shot_ll128<Math, kMax>(session, share, input, output, NoDelay{}, math);
     session.close();
   } else if constexpr (protocol_kind == Protocol::sentinel) {
     exec::wait_for_previous_kernel();
-    exec::allow_dependent_launch();
+    exec::allow_dependent_launch(args.late);
     protocol::Session session(region, coop, state, control, args.first_region + cta, args.collective);
     one_shot_sentinel<Math, SentinelCell<T>, kMax>(session, share, args.held, input, output, NoDelay{}, math);
     session.close();
   } else {
     exec::wait_for_previous_kernel();
-    exec::allow_dependent_launch();
+    exec::allow_dependent_launch(args.late);
     protocol::Session session(region, coop, state, control, args.first_region + cta, args.collective);
     one_shot_simple<Math, kMax, 1>(session, share, input, output, NoDelay{}, math);
     session.close();
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const ScaledBuffer<CudaSpace, T> output(args.recv, args.count);
   State& state = reinterpret_cast<State*>(args.states)[cta];
   exec::wait_for_previous_kernel();
-  exec::allow_dependent_launch();
+  exec::allow_dependent_launch(args.late);
   protocol::Session session(region, coop, state, control_of(args), args.first_region + cta, args.collective);
   if constexpr (protocol_kind == Protocol::ll) {
     two_shot<LlUnits, kMax>(session, share, input, output, NoDelay{}, math);

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const Buffer<CudaSpace, T> input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
   State& state = reinterpret_cast<State*>(args.states)[cta];
   exec::wait_for_previous_kernel();
-  exec::allow_dependent_launch();
+  exec::allow_dependent_launch(args.late);
   protocol::Session session(region, coop, state, control_of(args), args.first_region + cta, args.collective);
   two_shot_atomic(session, {cta, exec::cta_count()}, input, output, NoDelay{},
                   LineSum<CudaSpace, T>{args.op == ReduceOp::avg});

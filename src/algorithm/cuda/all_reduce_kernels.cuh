@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
                                                                  share, input, output, args.first_slot);
     // The kernel before may still be writing the input and the epoch, and reading what we are about to write.
     exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
-    exec::allow_dependent_launch();
+    exec::allow_dependent_launch(args.late);
     SessionOf<variant, kMax> session(region, coop, *state, control, args.first_region + cta, args.collective);
     const auto hooks = hooks_of<variant>(args, cta, session.epoch());
     // The first of a loop is not timed. With it out of the way, and far from the wrap, a loop has no branch
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     session.close();
   } else {
     exec::wait_for_previous_kernel();
-    exec::allow_dependent_launch();
+    exec::allow_dependent_launch(args.late);
     SessionOf<variant, kMax> session(region, coop, *state, control, args.first_region + cta, args.collective);
     const auto hooks = hooks_of<variant>(args, cta, session.epoch());
     const auto once = [&] {
@@ -191,13 +191,13 @@ __global__ void __launch_bounds__(kMaxThreads, kHeld == kAnyLength ? 1 : 2)
     const OneShotSentinel<Math, Rewrite, kMax, kHeld, Region<kMax, Space>, Bufs> work(
         region, coop.thread_rank(), coop.size(), share, input, output);
     exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
-    exec::allow_dependent_launch();
+    exec::allow_dependent_launch(args.late);
     protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
     work.run(session, hooks_of<variant>(args, cta, session.epoch()));
     session.close();
   } else {
     exec::wait_for_previous_kernel();
-    exec::allow_dependent_launch();
+    exec::allow_dependent_launch(args.late);
     protocol::Session session(region, coop, *state, control, args.first_region + cta, args.collective);
     const auto hooks = hooks_of<variant>(args, cta, session.epoch());
     if constexpr (kHeld == kWholeWarps) {
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const Buffer<CudaSpace, T> input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
   State& state = reinterpret_cast<State*>(args.states)[cta];
   exec::wait_for_previous_kernel();
-  exec::allow_dependent_launch();
+  exec::allow_dependent_launch(args.late);
   protocol::Session session(region, coop, state, control_of(args), args.first_region + cta, args.collective);
   one_shot_ll128<Math, kMax>(session, {cta, exec::cta_count()}, input, output, NoDelay{});
   session.close();
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const Buffer<CudaSpace, T> input(const_cast<void*>(args.send), args.count), output(args.recv, args.count);
   auto& state = reinterpret_cast<StateOf<Space>*>(args.states)[cta];
   exec::wait_for_previous_kernel();
-  exec::allow_dependent_launch();
+  exec::allow_dependent_launch(args.late);
   protocol::Session session(region, coop, state, control_of<Space>(args), args.first_region + cta,
                             args.collective);
   two_shot<SentinelUnits<SentinelCell<T>>, kMax>(session, {cta, exec::cta_count()}, input, output, NoDelay{},

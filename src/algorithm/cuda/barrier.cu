@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(32, 1) barrier(const __grid_constant__ AllRedu
   const auto region = region_of<protocol::kMaxRanks>(args, 0);
   State& state = reinterpret_cast<State*>(args.states)[0];
   exec::wait_for_previous_kernel();
-  exec::allow_dependent_launch();
+  exec::allow_dependent_launch(args.late);
   protocol::Session session(region, coop, state, control_of(args), 0, args.collective);
   protocol::flag_barrier(session);
   session.close();

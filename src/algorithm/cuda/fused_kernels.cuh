@@ -33,13 +33,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1) fused_rows(const __grid_consta
     const HeldRows<Math, Rewrite, kMax, kHeld, kOnce, Region<kMax>, Finish> work(region, coop.thread_rank(),
                                                                                  coop.size(), share, finish);
     exec::wait_for_previous_kernel(work.addresses() | exec::address_bits(state));
-    exec::allow_dependent_launch();
+    exec::allow_dependent_launch(all.late);
     protocol::Session session(region, coop, *state, control, all.first_region + cta, all.collective);
     work.run(session, team, hooks_of<variant>(all, cta, session.epoch()));
     session.close();
   } else {
     exec::wait_for_previous_kernel();
-    exec::allow_dependent_launch();
+    exec::allow_dependent_launch(all.late);
     protocol::Session session(region, coop, *state, control, all.first_region + cta, all.collective);
     streamed_rows<Math, Rewrite, kMax>(session, team, share, finish,
                                        hooks_of<variant>(all, cta, session.epoch()));

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
   const TileShare share{cta, exec::cta_count(), what.tiles};
   const GemvOutput<CudaSpace, T> output(what);
   exec::CudaTileProduct<T> product({what.weight, what.input, what.tokens, what.in_vecs, what.tiles},
-                                   args.splits, args.shared_bytes != 0);
+                                   args.splits, args.shared_bytes != 0, all.late);
   product.fetch(share.tile_if(product.team(), share.turns()));
   exec::wait_for_previous_kernel();
   exec::CtaCoop coop;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
   const std::uint32_t cta = exec::cta_index();
   const TileShare share{cta, exec::cta_count(), what.tiles};
   exec::CudaTileProduct<T> product({what.weight, nullptr, what.tokens, what.in_vecs, what.tiles}, args.splits,
-                                   true);
+                                   true, all.late);
   const std::uint32_t first_tile = share.tile_if(product.team(), share.turns());
   product.fetch(first_tile);
   exec::wait_for_previous_kernel();

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   auto& end_words = reinterpret_cast<PipeState<CudaSpace>*>(
       head.ends)[lane * static_cast<std::uint32_t>(all.nranks) + static_cast<std::uint32_t>(queue.peer)];
   exec::wait_for_previous_kernel();
-  exec::allow_dependent_launch();
+  exec::allow_dependent_launch(all.late);
   protocol::Session session(pipes, coop, state, control_of(all), lane, all.collective);
   const auto hooks = hooks_of<kTraced>(head, lane, queue, coop);
   PipeEnd<4, NoBulk, decltype(session), std::remove_const_t<decltype(hooks)>> end(

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) parts_moved(const __grid_const
   const ByteBuffer<CudaSpace> input(const_cast<void*>(all.send), 0), output(all.recv, 0);
   State& state = reinterpret_cast<State*>(all.states)[cta];
   exec::wait_for_previous_kernel();
-  exec::allow_dependent_launch();
+  exec::allow_dependent_launch(all.late);
   protocol::Session session(region, coop, state, control_of(all), all.first_region + cta, all.collective);
   const auto hooks = hooks_of<variant>(all, cta, session.epoch());
   if constexpr (protocol_kind == Protocol::ll) {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) parts_reduced(const __grid_con
   const Buffer<CudaSpace, T> output(all.recv, 0);
   State& state = reinterpret_cast<State*>(all.states)[cta];
   exec::wait_for_previous_kernel();
-  exec::allow_dependent_launch();
+  exec::allow_dependent_launch(all.late);
   protocol::Session session(region, coop, state, control_of(all), all.first_region + cta, all.collective);
   if constexpr (protocol_kind == Protocol::ll) {
     reduce_parts<LlUnits, kMax>(session, share, args.parts, input, output, NoDelay{}, math);

@@ -476,6 +476,12 @@ NL_FN std::uint64_t sm_clock() {
 // Programmatic dependent launch. The kernel after this one may become resident; what it reads is not released
 // by this.
 NL_FN void allow_dependent_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// The same, unless `late`, where the end of this kernel does it.
+NL_FN void allow_dependent_launch(std::uint32_t late) {
+  asm volatile(
+      "{ .reg .pred now; setp.eq.u32 now, %0, 0; @now griddepcontrol.launch_dependents; }" ::"r"(late)
+      : "memory");
+}
 // Returns when every kernel before has finished and its writes are seen. Nothing another kernel writes may be
 // read before.
 NL_FN void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
