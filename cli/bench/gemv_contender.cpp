@@ -121,9 +121,9 @@ class Summed final : public Layer {
     if (kind == Kind::alone) {
       NL_TRY(
           all.all_reduce(operation.send, part_.get(), operation.count, operation.type, operation.op, stream));
-      // Nothing may stand behind it: many copies fill the stream's queue, and a large one of plain memory
-      // waits for what is in front of it. Both hold up the launches of another rank on this GPU, which it
-      // waits for.
+      // Nothing may stand behind it. Copies that cannot begin fill the GPU's copy queue, and keep out those of
+      // a rank on the same GPU that has not come to it yet; a large one of plain memory waits for what is in
+      // front of it.
       NL_TRY_CUDA(cudaStreamSynchronize(stream));
       message = part_.get();
     }
@@ -200,6 +200,7 @@ class Gathered final : public Layer {
       plain.count = operation.count;
       plain.type = operation.type;
       NL_TRY(all.collective(plain, stream));
+      NL_TRY_CUDA(cudaStreamSynchronize(stream));  // as above
     }
     if (kind == Kind::alone) {
       NL_TRY_CUDA(cudaMemcpyAsync(vectors_.get(), operation.recv, operation.count * nranks_ * kElement,
@@ -336,8 +337,7 @@ Result<std::vector<std::unique_ptr<Contender>>> make_gemv_contenders(
     const std::shared_ptr<runtime::Communicator>& communicator, const runtime::CallOptions& options,
     const GemvShape& shape, int device, std::vector<std::unique_ptr<Contender>> inner) {
   auto group = bootstrap::make_in_process_group(1);
-  // No more CTAs than of all ranks together: they could fill a GPU that several ranks share, and keep out the
-  // exchange that another one waits in.
+  // As many CTAs as with its exchange, which is what it is compared with.
   GemvCall largest;
   largest.collective = shape.gathers ? Collective::all_gather_gemv : Collective::gemv_all_reduce;
   largest.tokens = shape.tokens;

@@ -578,8 +578,8 @@ NEARLIGHT_API nearlightResult_t nearlightGemvAllReduce(const void* input, const 
  * tokens x in_size, this rank's part of each vector, in the order of the ranks; weight is out_size x (in_size
  * times the number of ranks), out tokens x out_size. tokens, in_size, out_size and type are the same on all
  * ranks; in_size is a multiple of 8, up to 65536 for all ranks together. GPU ranks: what is gathered must fit
- * the shared memory of a CTA, 152 KiB, from compute capability 9.0 on (16 tokens of 4800 elements, one of
- * 65536) and before 12.0; else 24 KiB. Each CTA gathers for itself, so that of many tokens an AllGather and a
+ * the shared memory of a CTA, 147 KiB, from compute capability 9.0 on (16 tokens of 4672 elements, one of
+ * 65536) and before 12.0; else 19 KiB. Each CTA gathers for itself, so that of many tokens an AllGather and a
  * product by themselves may be faster (not measured). Otherwise as nearlightGemvAllReduce. Also
  * nearlightUnsupported: it does not fit. */
 NEARLIGHT_API nearlightResult_t nearlightAllGatherGemv(const void* input, const void* weight, void* out,

@@ -33,11 +33,12 @@ struct Gemv {
   std::uint32_t tokens, in_vecs, tiles;
 };
 
-// Bytes of dynamic shared memory that a CTA may have for the tokens, beside exec::kTileAheadBytes: where it
-// may have kLargeSharedCta bytes in all (the GPU says so; those of compute capability 9.0 to 11.x do), and
-// where it may have 99 KiB.
-inline constexpr std::uint32_t kGemvLargeShared = 152 * 1024, kGemvShared = 24 * 1024;
-inline constexpr std::uint32_t kLargeSharedCta = 227 * 1024;
+// Bytes of shared memory that a CTA may have in all: where the GPU says so (those of compute capability 9.0
+// to 11.x do), and elsewhere; and what of it is left for the tokens.
+inline constexpr std::uint32_t kLargeSharedCta = 227 * 1024, kSharedCta = 99 * 1024;
+inline constexpr std::uint32_t kGemvLargeShared =
+    kLargeSharedCta - exec::kTileAheadBytes - exec::kTileSumBytes;
+inline constexpr std::uint32_t kGemvShared = kSharedCta - exec::kTileAheadBytes - exec::kTileSumBytes;
 constexpr std::uint32_t gemv_shared(bool large) { return large ? kGemvLargeShared : kGemvShared; }
 
 // There is no code for GPUs before: 80 is compute capability 8.0.

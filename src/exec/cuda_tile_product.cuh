@@ -67,7 +67,7 @@ class CudaTileProduct {
   NL_FN void start(std::uint32_t tile) {
     const Batch batch = batch_of(tile, 0);
     NL_UNROLL
-    for (int i = 0; i < kAhead; ++i) load(batch, i);
+    for (int i = 0; i < kAhead; i += kTogether) load(batch, i);
   }
   // Instead of take_tokens(): where vector `vec` of a token is to be put, in shared memory.
   NL_FN Vec& token_place(std::uint32_t token, std::uint32_t vec) const {
@@ -90,30 +90,49 @@ class CudaTileProduct {
     if (next == kNoTile) allow_dependent_launch(late_);
     const bool two = what_.tokens > 8;
     const bool has_first = row_ < what_.tokens, has_second = row_ + 8 < what_.tokens;
-    float sum[4] = {};
+    float sums[kTogether][4] = {};
     for (std::uint32_t batch = 0; batch < batches_; ++batch) {
       const Batch refill = batch + 1 < batches_ ? batch_of(tile, batch + 1) : batch_of(next, 0);
       const std::uint32_t at = first_ + batch * kAhead * kChunk;
       const char* const from = tokens_at_ + (row_ * stride_ + at * 16);
       NL_UNROLL
-      for (int i = 0; i < kAhead; ++i) {
-        const bool inside = at + static_cast<std::uint32_t>(i) * kChunk < end_;
-        const Words first = token_words(from + i * kChunk * 16, inside && has_first);
-        Words second{};
-        if (two) second = token_words(from + i * kChunk * 16 + 8 * stride_, inside && has_second);
-        const Words rows = loaded(i);
-        multiply(sum, first.word[0], second.word[0], first.word[1], second.word[1], rows.word[0],
-                 rows.word[1]);
-        multiply(sum, first.word[2], second.word[2], first.word[3], second.word[3], rows.word[2],
-                 rows.word[3]);
+      for (int i = 0; i < kAhead; i += kTogether) {
+        Words first[kTogether], second[kTogether], rows[kTogether];
+        NL_UNROLL
+        for (int k = 0; k < kTogether; ++k) {
+          const bool inside = at + static_cast<std::uint32_t>(i + k) * kChunk < end_;
+          first[k] = token_words(from + (i + k) * kChunk * 16, inside && has_first);
+          second[k] = Words{};
+          if (two) second[k] = token_words(from + (i + k) * kChunk * 16 + 8 * stride_, inside && has_second);
+        }
+        wait_for_oldest();
+        NL_UNROLL
+        for (int k = 0; k < kTogether; ++k) rows[k] = loaded(i + k);
+        NL_UNROLL
+        for (int half = 0; half < 4; half += 2) {
+          NL_UNROLL
+          for (int k = 0; k < kTogether; ++k) {
+            multiply(sums[k], first[k].word[half], second[k].word[half], first[k].word[half + 1],
+                     second[k].word[half + 1], rows[k].word[half], rows[k].word[half + 1]);
+          }
+        }
         load(refill, i);
       }
     }
-    add_up(sum, emit);
+    NL_UNROLL
+    for (int k = 1; k < kTogether; ++k) {
+      NL_UNROLL
+      for (int j = 0; j < 4; ++j) sums[0][j] += sums[k][j];
+    }
+    add_up(sums[0], emit);
   }
 
  private:
   static constexpr int kAhead = kTileAhead;
+  // Vectors that are waited for, multiplied and loaded anew together, each into a sum of its own: a
+  // scheduler's few warps do not hide that one product waits for another's sum.
+  static constexpr int kTogether = 2;
+  static_assert(kAhead % kTogether == 0);
   // Vectors of a row that the four lanes of a row take at a time.
   static constexpr std::uint32_t kChunk = 4;
   // Of a warp's sums: [token][row of the tile].
@@ -139,9 +158,10 @@ class CudaTileProduct {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared())) +
            (static_cast<std::uint32_t>(i) * kTileThreads + threadIdx.x) * 16;
   }
-  // Two sets, in turns: who writes one for the tile after the next has met, at the next, those that read it.
+  // Of kSums a warp. Two sets, in turns: who writes one for the tile after the next has met, at the next,
+  // those that read it.
   static NL_FN float* shared_sums(std::uint32_t set) {
-    __shared__ float4 memory[2 * kWarps * kSums / 4];
+    __shared__ float4 memory[kTileSumBytes / sizeof(float4)];
     return reinterpret_cast<float*>(memory) + set * kWarps * kSums;
   }
 
@@ -155,15 +175,18 @@ class CudaTileProduct {
     return {row_of(tile) + std::uint64_t{at} * 16, at, end_};
   }
   // Nothing is loaded from past the end, which counts as zeros. From L2, where fetch() has it; it is not kept
-  // in L1. Each i is a group of its own, also where there is nothing to load: loaded() counts them. A place
-  // is written again behind the product that took what was there.
+  // in L1. What is loaded together is a group of its own, also where there is nothing to load:
+  // wait_for_oldest() counts them. A place is written again behind the product that took what was there.
   static NL_FN void load(const Batch& batch, int i) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     if (batch.end != 0) {
-      const bool inside = batch.at + static_cast<std::uint32_t>(i) * kChunk < batch.end;
-      asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(place_of(i)),
-                   "l"(inside ? batch.from + i * kChunk * 16 : batch.from), "r"(inside ? 16u : 0u)
-                   : "memory");
+      NL_UNROLL
+      for (int k = i; k < i + kTogether; ++k) {
+        const bool inside = batch.at + static_cast<std::uint32_t>(k) * kChunk < batch.end;
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(place_of(k)),
+                     "l"(inside ? batch.from + k * kChunk * 16 : batch.from), "r"(inside ? 16u : 0u)
+                     : "memory");
+      }
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
 #else
@@ -171,11 +194,15 @@ class CudaTileProduct {
     (void)i;
 #endif
   }
-  // The oldest of what is on its way, which is the i-th; the calling thread's own.
+  static NL_FN void wait_for_oldest() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(kAhead / kTogether - 1) : "memory");
+#endif
+  }
+  // Of the oldest group that was on its way; the calling thread's own.
   static NL_FN Words loaded(int i) {
     Words words{};
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 1) : "memory");
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(words.word[0]), "=r"(words.word[1]), "=r"(words.word[2]), "=r"(words.word[3])
                  : "r"(place_of(i))

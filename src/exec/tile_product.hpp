@@ -24,10 +24,12 @@ namespace nearlight::exec {
 inline constexpr std::uint32_t kTileRows = 8;
 inline constexpr std::uint32_t kTilePackets = kTileRows / 4;  // of a token
 inline constexpr std::uint32_t kMostTokens = 16;
-inline constexpr std::uint32_t kTileThreads = 256;  // of a thread block
+inline constexpr std::uint32_t kTileThreads = 512;  // of a thread block
 // Vectors of 16 bytes of the matrix that a thread of a thread block has on their way, in shared memory.
-inline constexpr int kTileAhead = 16;
+inline constexpr int kTileAhead = 8;
 inline constexpr std::uint32_t kTileAheadBytes = kTileAhead * 16 * kTileThreads;
+// And what it keeps there besides, of each of its warps: two sets of a tile's products, in f32.
+inline constexpr std::uint32_t kTileSumBytes = kTileThreads / 32 * 2 * kMostTokens * kTileRows * 4;
 inline constexpr std::uint32_t kNoTile = ~std::uint32_t{0};
 
 // What a block keeps of the tokens in shared memory: bytes from one to the next. Odd multiples of 64, so that

@@ -64,7 +64,7 @@ CELL_STORE, CELL_LOAD = "st.global.v2.u64", "ld.global.v2.u64"
 KEPT_PACKET_STORE, KEPT_PACKET_LOAD = "st.relaxed.sys.global.L2::cache_hint.v2.u64", "ld.relaxed.sys.global.L2::cache_hint.v2.u64"
 PACKET_STORE, PACKET_LOAD = "st.relaxed.sys.global.v2.u64", "ld.relaxed.sys.global.v2.u64"
 ABORT_LOAD = "ld.relaxed.sys.global.u32"
-MATRIX_LOAD, MATRIX_LOT = "cp.async.cg.shared.global.L2::256B", 16
+MATRIX_LOAD, MATRIX_LOT = "cp.async.cg.shared.global.L2::128B", 8
 LINE_ADDS = {"f32": "red.relaxed.sys.global.add.v4.f32", "f16": "red.relaxed.sys.global.add.noftz.v4.f16x2",
              "bf16": "red.relaxed.sys.global.add.noftz.v4.bf16x2"}
 

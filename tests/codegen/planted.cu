@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(256) gemv(const __grid_constant__ AllReduceArg
   wait();
   let_next_in();
   __shared__ float4 one;
-  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, 16;" ::"r"(
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, 16;" ::"r"(
                    static_cast<std::uint32_t>(__cvta_generic_to_shared(&one))),
                "l"(args.memory)
                : "memory");

@@ -126,7 +126,7 @@ def all_gather_gemv(tensor: torch.Tensor, weight: torch.Tensor, group: Any = Non
     rows are spread over the ranks, of vectors that are, too.
 
     tensor: (..., in_size); weight: (out_size, in_size of all ranks). Both sizes are the same on all ranks. On a GPU the gathered
-    rows must fit the shared memory of a CTA (16 of 4800 elements on an H200). Otherwise as gemv_all_reduce."""
+    rows must fit the shared memory of a CTA (16 of 4672 elements on an H200). Otherwise as gemv_all_reduce."""
     return torch.ops.nearlight.all_gather_gemv(tensor, weight, _groups.name_of(group))
 
 

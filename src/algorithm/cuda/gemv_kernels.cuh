@@ -12,12 +12,10 @@ namespace nearlight::algorithm::cuda {
 
 using GemvKernel = void (*)(const GemvArgs);
 
-// kMax 1: one rank alone. Of up to two ranks two CTAs fit an SM where their tokens do, so that the next
-// kernel's may fetch its first lines meanwhile; more ranks need more registers, and what is on its way to one
-// must not be moved away from it. Before the wait nothing is read: fetching into L2 is not reading. The next
-// kernel is let in by the product.
+// kMax 1: one rank alone. A CTA fills an SM. Before the wait nothing is read: fetching into L2 is not reading.
+// The next kernel is let in by the product.
 template <class T, int kMax, Variant variant>
-__global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
+__global__ void __launch_bounds__(exec::kTileThreads, 1)
     gemv(const __grid_constant__ GemvArgs args) {
   const AllReduceArgs& all = args.all;
   const Gemv& what = args.gemv;
@@ -47,7 +45,7 @@ __global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
 // The first lot of the matrix is on its way while the tokens are gathered; there is so much of it that
 // nothing has to be worked out meanwhile.
 template <class T, int kMax, Variant variant>
-__global__ void __launch_bounds__(exec::kTileThreads, kMax <= 2 ? 2 : 1)
+__global__ void __launch_bounds__(exec::kTileThreads, 1)
     all_gather_gemv(const __grid_constant__ GemvArgs args) {
   const AllReduceArgs& all = args.all;
   const Gemv& what = args.gemv;

@@ -28,9 +28,10 @@ Status load_gemv(bool traced, bool large_shared) {
   return {};
 }
 
-// Of the warps that may share a tile: so many that each has a whole lot in flight.
+// Of the warps that may share a tile: so many that each has two lots of what is in flight at once.
 std::uint32_t splits_for(std::uint32_t in_vecs) {
-  constexpr std::uint32_t kLot = 64, kMost = exec::kTileThreads / 32;  // vectors of a row; warps
+  constexpr std::uint32_t kLot = 2 * 4 * exec::kTileAhead,
+                          kMost = exec::kTileThreads / 32;  // vectors of a row; warps
   const std::uint32_t lots = in_vecs / kLot;
   return lots <= 1 ? 1 : lots >= kMost ? kMost : std::bit_floor(lots);
 }
