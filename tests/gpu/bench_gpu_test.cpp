@@ -182,6 +182,8 @@ void expect_products(Collective collective, const std::vector<int>& devices, std
 TEST(BenchGpu, ProductsWithTheirAllReduce) {
   expect_products(Collective::all_reduce, {0, 0}, 1024, 512, 2);
   expect_products(Collective::all_reduce, {0, 0}, 8192, 4096, 1);
+  // Its preparation has copies enough to fill a copy queue.
+  expect_products(Collective::all_reduce, {0, 0}, 8192, 4096, 16);
 }
 TEST(BenchGpuTwoGpus, ProductsWithTheirAllReduce) {
   expect_products(Collective::all_reduce, {0, 1}, 8192, 4096, 1);

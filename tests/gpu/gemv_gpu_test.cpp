@@ -67,7 +67,7 @@ TEST_P(GemvGpu, SizesOfModels) {
   Group group(GetParam(), test_options(), kOneWayBufferBytes);
   ASSERT_TRUE(group.ok());
   std::vector<GemvProblem> problems = {problem_of(1, 4096, 8192, 0), problem_of(16, 16384, 256, 1)};
-  // The CPU works every product out once more, for all ranks: half a minute of two.
+  // The CPU makes every matrix: of two ranks' some hundred MB.
   if (test_scale() >= 1 && GetParam().ranks <= 2) {
     problems.push_back(problem_of(8, 4096, 8192, 2));
     problems.push_back(problem_of(16, 4096, 8192, 4));

@@ -98,29 +98,41 @@ runtime::GemvCall GemvProblem::call_on(std::span<void* const> memory, int rank, 
   return made;
 }
 
-void GemvProblem::add(int of, int rank, std::size_t token, std::size_t row, double& exact,
-                      double& size) const {
-  const int owner = gathers ? rank : of;
-  const std::size_t first = gathers ? in * static_cast<std::size_t>(of) : 0;
-  for (std::size_t k = 0; k < in_of(of); ++k) {
-    const double product =
-        value_of(type, input_at(of, token, k)) * value_of(type, weight_at(owner, row, first + k));
-    exact += product;
-    size += std::fabs(product);
+std::vector<double> GemvProblem::vector_of(std::size_t token) const {
+  std::vector<double> values;
+  for (int of = 0; of < nranks; ++of) {
+    for (std::size_t k = 0; k < in_of(of); ++k) values.push_back(value_of(type, input_at(of, token, k)));
   }
+  return values;
+}
+
+std::vector<double> GemvProblem::row_of(int rank, std::size_t row) const {
+  std::vector<double> values;
+  for (int of = 0; of < nranks; ++of) {
+    const int owner = gathers ? rank : of;
+    const std::size_t first = gathers ? in * static_cast<std::size_t>(of) : 0;
+    for (std::size_t k = 0; k < in_of(of); ++k)
+      values.push_back(value_of(type, weight_at(owner, row, first + k)));
+  }
+  return values;
 }
 
 std::string GemvProblem::check(const void* output, int rank) const {
   // An odd step, so that all places in a tile are seen.
   const std::size_t step = out > 128 ? out / 128 * 2 + 1 : 1;
+  std::size_t longest = 0;
+  for (int of = 0; of < nranks; ++of) longest = std::max(longest, columns_of(of));
+  std::vector<std::vector<double>> vectors;
+  for (std::size_t token = 0; token < tokens; ++token) vectors.push_back(vector_of(token));
   for (std::size_t next = 0; next < out + step - 1; next += step) {
     const std::size_t row = std::min(next, out - 1);
+    const std::vector<double> weights = row_of(rank, row);
     for (std::size_t token = 0; token < tokens; ++token) {
       double exact = 0, size = 0;
-      std::size_t longest = 0;
-      for (int of = 0; of < nranks; ++of) {
-        longest = std::max(longest, columns_of(of));
-        add(of, rank, token, row, exact, size);
+      for (std::size_t k = 0; k < weights.size(); ++k) {
+        const double product = vectors[token][k] * weights[k];
+        exact += product;
+        size += std::fabs(product);
       }
       const std::uint64_t got = load_bits(type, output, token * out + row);
       const std::uint64_t rounded = std::isnan(exact) ? nan_of(type) : round_to(type, exact);

@@ -59,8 +59,10 @@ struct GemvProblem {
   std::uint16_t input_at(int rank, std::size_t token, std::size_t k) const;
   std::uint16_t weight_at(int rank, std::size_t row, std::size_t k) const;
   std::uint16_t number(std::uint64_t random, int largest) const;
-  // What rank `of` adds to an element of `rank`'s output: the products, and their absolute values.
-  void add(int of, int rank, std::size_t token, std::size_t row, double& exact, double& size) const;
+  // All ranks' parts, one behind the other: of a token, and of a row of the matrices that make `rank`'s
+  // output.
+  std::vector<double> vector_of(std::size_t token) const;
+  std::vector<double> row_of(int rank, std::size_t row) const;
 };
 static_assert(OneWayProblem<GemvProblem>);
 
