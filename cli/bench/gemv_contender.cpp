@@ -121,9 +121,9 @@ class Summed final : public Layer {
     if (kind == Kind::alone) {
       NL_TRY(
           all.all_reduce(operation.send, part_.get(), operation.count, operation.type, operation.op, stream));
-      // Nothing may stand behind it. Copies that cannot begin fill the GPU's copy queue, and keep out those of
-      // a rank on the same GPU that has not come to it yet; a large one of plain memory waits for what is in
-      // front of it.
+      // Nothing may stand behind it. Copies that cannot begin fill the GPU's copy queue, and keep out those
+      // of a rank on the same GPU that has not come to it yet; a large one of plain memory waits for what is
+      // in front of it.
       NL_TRY_CUDA(cudaStreamSynchronize(stream));
       message = part_.get();
     }

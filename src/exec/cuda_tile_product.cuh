@@ -69,6 +69,12 @@ class CudaTileProduct {
     NL_UNROLL
     for (int i = 0; i < kAhead; i += kTogether) load(batch, i);
   }
+  // Instead of working out what was started: nothing is on its way any more.
+  NL_FN void drop() const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+  }
   // Instead of take_tokens(): where vector `vec` of a token is to be put, in shared memory.
   NL_FN Vec& token_place(std::uint32_t token, std::uint32_t vec) const {
     return *reinterpret_cast<Vec*>(shared_tokens() + token * stride_ + vec * 16);

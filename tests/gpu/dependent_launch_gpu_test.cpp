@@ -133,7 +133,9 @@ TEST(SharedGpu, AKernelThatFillsItWaitsWithoutTakingItsRoom) {
       how.protocol = protocol;
       for (std::uint32_t i = 0; i < 4; ++i) {
         const Work work = rank.work({DataType::f32, ReduceOp::sum, Values::general, i}, 4096, false, 0, 0, i);
-        if (static_cast<std::uint32_t>(rank.rank) == i % 2) ASSERT_CUDA(hold(20'000'000, rank.stream));
+        if (static_cast<std::uint32_t>(rank.rank) == i % 2) {
+          ASSERT_CUDA(hold(20'000'000, rank.stream));
+        }
         ASSERT_CUDA(prepare(work, rank.stream));
         ASSERT_OK(rank.all_reduce(work, how));
         ASSERT_CUDA(wait_everywhere(rank.stream));

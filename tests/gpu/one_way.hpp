@@ -191,6 +191,10 @@ void expect_an_absent_rank_to_be_named(const Setup& setup, const Problem& shape,
       const auto fault = rank.comm->fault();
       ASSERT_TRUE(fault.has_value());
       EXPECT_EQ(fault->peer, absent);
+      for (const Bytes& one : buffers->results()) {
+        EXPECT_TRUE(one == Bytes(one.size(), std::byte{0xa5}))
+            << problem.in_words() << ": written without the rank that did not come";
+      }
     }
     group.meet();
   });

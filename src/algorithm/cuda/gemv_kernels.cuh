@@ -12,11 +12,10 @@ namespace nearlight::algorithm::cuda {
 
 using GemvKernel = void (*)(const GemvArgs);
 
-// kMax 1: one rank alone. A CTA fills an SM. Before the wait nothing is read: fetching into L2 is not reading.
-// The next kernel is let in by the product.
+// kMax 1: one rank alone. A CTA fills an SM. Before the wait nothing is read: fetching into L2 is not
+// reading. The next kernel is let in by the product.
 template <class T, int kMax, Variant variant>
-__global__ void __launch_bounds__(exec::kTileThreads, 1)
-    gemv(const __grid_constant__ GemvArgs args) {
+__global__ void __launch_bounds__(exec::kTileThreads, 1) gemv(const __grid_constant__ GemvArgs args) {
   const AllReduceArgs& all = args.all;
   const Gemv& what = args.gemv;
   const std::uint32_t cta = exec::cta_index();
@@ -67,9 +66,14 @@ __global__ void __launch_bounds__(exec::kTileThreads, 1)
         product.token_place(token, vec) = value;
       },
       hooks_of<variant>(all, cta, session.epoch()));
+  // [F2]: nothing is worked out of vectors that are not all there.
+  session.sync_failure();
   session.close();
-  coop.sync();
-  gemv_tiles(share, product, GemvOutput<CudaSpace, T>(what));
+  if (session.failed()) {
+    product.drop();
+  } else {
+    gemv_tiles(share, product, GemvOutput<CudaSpace, T>(what));
+  }
 }
 
 struct GemvPick {
