@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/collective.hpp"
 #include "base/exchange.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "cli/results.hpp"
-#include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 
 namespace nearlight::bench {

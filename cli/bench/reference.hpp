@@ -11,8 +11,8 @@
 #include <span>
 #include <string>
 
+#include "base/collective.hpp"
 #include "base/types.hpp"
-#include "runtime/collective.hpp"
 
 namespace nearlight::bench {
 

@@ -6,7 +6,7 @@
 #include "api/handles.hpp"
 #include "api/operators.hpp"
 #include "api/result.hpp"
-#include "runtime/collective.hpp"
+#include "base/collective.hpp"
 #include "runtime/fused_call.hpp"
 
 namespace nearlight::api {

@@ -9,7 +9,7 @@
 #include "api/arguments.hpp"
 #include "api/handles.hpp"
 #include "api/result.hpp"
-#include "runtime/collective.hpp"
+#include "base/collective.hpp"
 #include "runtime/messages.hpp"
 
 namespace nearlight::api {

@@ -9,10 +9,10 @@
 #include <map>
 #include <mutex>
 
+#include "base/collective.hpp"
 #include "base/exchange.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
-#include "runtime/collective.hpp"
 #include "runtime/collective_call.hpp"
 #include "runtime/communicator.hpp"
 

@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/collective.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "route/route.hpp"
-#include "runtime/collective.hpp"
 #include "runtime/health.hpp"
 
 namespace nearlight::runtime {

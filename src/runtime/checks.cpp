@@ -1,6 +1,6 @@
 #include "runtime/checks.hpp"
+#include "base/collective.hpp"
 #include "base/fault_point.hpp"
-#include "runtime/collective.hpp"
 
 #include <cinttypes>
 #include <cstdint>

@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "algorithm/parts.hpp"
+#include "base/collective.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "route/route.hpp"
-#include "runtime/collective.hpp"
 
 namespace nearlight::runtime {
 

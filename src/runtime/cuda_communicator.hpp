@@ -8,11 +8,11 @@
 #include <vector>
 
 #include <nearlight/detail/protocol/region.hpp>
+#include "base/collective.hpp"
 #include "memory/heap.hpp"
 #include "route/placement.hpp"
 #include "runtime/call_check.hpp"
 #include "runtime/channels.hpp"
-#include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/cuda_arguments.hpp"
 #include "runtime/cuda_control.hpp"

@@ -6,10 +6,10 @@
 #include <cstdint>
 
 #include "algorithm/row_finish.hpp"
+#include "base/collective.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "route/fused.hpp"
-#include "runtime/collective.hpp"
 #include "runtime/named_buffer.hpp"
 
 namespace nearlight::runtime {

@@ -7,10 +7,10 @@
 #include <cstdint>
 
 #include "algorithm/gemv.hpp"
+#include "base/collective.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "route/gemv.hpp"
-#include "runtime/collective.hpp"
 #include "runtime/named_buffer.hpp"
 
 namespace nearlight::runtime {

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <string>
 
+#include "base/collective.hpp"
 #include "base/status.hpp"
 #include "memory/heap.hpp"
-#include "runtime/collective.hpp"
 
 namespace nearlight::runtime {
 

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "algorithm/host/barrier.hpp"
+#include "base/collective.hpp"
 #include "base/log.hpp"
 #include "base/variables.hpp"
 #include "memory/shm_heap.hpp"
 #include "runtime/call_route.hpp"
 #include "runtime/checks.hpp"
-#include "runtime/collective.hpp"
 #include "runtime/create.hpp"
 #include "runtime/dump.hpp"
 #include "runtime/nvtx_range.hpp"

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "algorithm/host/all_reduce.hpp"
+#include "base/collective.hpp"
 #include "memory/heap.hpp"
 #include "runtime/call_check.hpp"
 #include "runtime/channels.hpp"
 #include "runtime/checks.hpp"
-#include "runtime/collective.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/dump_service.hpp"
 #include "runtime/health.hpp"

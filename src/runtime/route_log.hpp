@@ -6,10 +6,10 @@
 #include <set>
 #include <string>
 
+#include "base/collective.hpp"
 #include "base/types.hpp"
 #include "route/placement.hpp"
 #include "route/route.hpp"
-#include "runtime/collective.hpp"
 
 namespace nearlight::runtime {
 

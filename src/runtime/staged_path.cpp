@@ -4,8 +4,8 @@
 #include <utility>
 
 #include <nearlight/detail/exec/host_space.hpp>
+#include "base/collective.hpp"
 #include "base/fault_point.hpp"
-#include "runtime/collective.hpp"
 
 namespace nearlight::runtime {
 

@@ -10,6 +10,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/collective.hpp"
+
 namespace nearlight::trace {
 
 namespace {
@@ -51,10 +53,6 @@ constexpr std::uint32_t kFirstPipe = 100'000, kFirstTrack = 200'000;
 std::uint32_t thread_of(const RankTrace& trace, const RankTrace::Turn& turn) {
   return kFirstPipe +
          static_cast<std::uint32_t>(turn_ring_of(turn.lane, trace.nranks, turn.peer, turn.sends));
-}
-
-const char* name_of(std::uint32_t collective) {
-  return collective == 1 ? "all_reduce" : collective == 2 ? "barrier" : "collective";
 }
 
 class Writer {
@@ -141,7 +139,7 @@ void add_epoch(Writer& writer, const RankTrace& trace, const RankTrace::Epoch& e
                       published = std::max(publish, epoch.at(Event::published)),
                       arrived = epoch.at(Event::arrived), done = epoch.at(Event::done);
   const std::uint64_t last = std::max({published, arrived, done});
-  writer.slice(name_of(epoch.collective), trace, epoch, start, last);
+  writer.slice(name_of(static_cast<Collective>(epoch.collective)), trace, epoch, start, last);
   writer.slice("send", trace, epoch, start, published);
   writer.slice(arrived != 0 ? "wait" : "wait, in vain", trace, epoch, published,
                arrived != 0 ? arrived : last);

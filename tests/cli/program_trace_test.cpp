@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 
+#include "base/collective.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/trace_command.hpp"
 #include "tests/cli/overlap_timeline.hpp"
@@ -428,6 +431,22 @@ TEST(TraceMath, WhatAnOlderEpochLeftIsNotThisOnes) {
   const json events = json::parse(trace::chrome_json(std::vector{trace})).at("traceEvents");
   for (const json& event : events) EXPECT_NE(event.at("ph"), "f") << event;
   EXPECT_THAT(events.dump(), HasSubstr("wait, in vain"));
+}
+
+TEST(TraceMath, EveryCollectiveHasItsNameInTheTimeline) {
+  for (const auto& list :
+       {std::span<const Collective>(kCollectives), std::span<const Collective>(kOneWayCollectives)}) {
+    for (const Collective collective : list) {
+      std::vector<trace::EpochTimes> ring(4);
+      ring[1] = {5, static_cast<std::uint32_t>(collective), {900, 1000, 1010, 1050, 1100}, {}};
+      trace::RankTrace trace = rank_of(0, {});
+      trace::append(trace, 3, ring);
+      const json events = json::parse(trace::chrome_json(std::vector{trace})).at("traceEvents");
+      EXPECT_TRUE(std::any_of(events.begin(), events.end(), [&](const json& event) {
+        return event.at("ph") == "X" && event.at("name") == name_of(collective);
+      })) << name_of(collective);
+    }
+  }
 }
 
 TEST(TraceFiles, WhatIsNoTraceIsNamed) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "algorithm/host/all_reduce.hpp"
-#include "runtime/collective.hpp"
+#include "base/collective.hpp"
 #include "tests/mp/kinds.hpp"
 #include "tests/support/checked_call.hpp"
 
