@@ -170,8 +170,8 @@ typedef struct {
                             the others (programmatic dependent launch), -1: not before the call's end. If it
                             fills the GPU, nothing else finds room there until the wait is over, not even
                             what the others wait for: docs/concepts/hand-over.md
-                            [NEARLIGHT_EARLY_LAUNCH, else 1 for a process's first communicator of a GPU that
-                            no two ranks share, else -1; nearlightCommGetInfo tells] */
+                            [NEARLIGHT_EARLY_LAUNCH, else 1 where on every GPU it is the process's first
+                            communicator and no other rank's, else -1; nearlightCommGetInfo tells] */
   uint32_t reserved;     /* 0 */
 } nearlightConfig_t;
 
@@ -298,7 +298,7 @@ typedef struct {
   const char* memory;     /* the heap: "shm", "cuda_vmm", "nccl_window"; static text */
   uint64_t scratch_bytes; /* memory that this rank provides for messages */
   int32_t early_launch;   /* GPU: 1 where the kernel after a call's may become resident while the call waits,
-                             see nearlightConfig_t; else 0 */
+                             see nearlightConfig_t, and where one rank alone waits for nobody; else 0 */
   uint32_t reserved;      /* 0 */
 } nearlightCommInfo_t;
 

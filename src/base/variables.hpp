@@ -111,7 +111,7 @@ inline constexpr OptionalInteger kRank{
     "Which of them this process is, where the program does not say. Less than NEARLIGHT_NRANKS."};
 inline constexpr OptionalInteger kEarlyLaunch{
     "NEARLIGHT_EARLY_LAUNCH", 0, 1,
-    "1 for a process's first communicator of a GPU that no two ranks share, else 0",
+    "1 where on every GPU it is the process's first communicator and no other rank's, else 0",
     "Whether the kernel after a call's may become resident while the call still waits for the others "
     "(programmatic dependent launch), for communicators whose configuration does not say. 0: with the call's "
     "end. The same on all ranks."};

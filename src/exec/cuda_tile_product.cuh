@@ -91,8 +91,8 @@ class CudaTileProduct {
 
   template <class Emit>
   NL_FN void work_out(std::uint32_t tile, std::uint32_t next, Emit&& emit) {
-    // The kernel after this one begins to fetch its matrix when it starts. Before this one's last tile that
-    // would only be pushed out of L2 again.
+    // The kernel after this one begins to fetch its matrix when it starts. Before this one's last tile (of
+    // the first round, where there are several) that would only be pushed out of L2 again.
     if (next == kNoTile) allow_dependent_launch(late_);
     const bool two = what_.tokens > 8;
     const bool has_first = row_ < what_.tokens, has_second = row_ + 8 < what_.tokens;
@@ -182,7 +182,7 @@ class CudaTileProduct {
   }
   // Nothing is loaded from past the end, which counts as zeros. From L2, where fetch() has it; it is not kept
   // in L1. What is loaded together is a group of its own, also where there is nothing to load:
-  // wait_for_oldest() counts them. A place is written again behind the product that took what was there.
+  // wait_for_oldest() counts them. A place is written again behind the load of what was there.
   static NL_FN void load(const Batch& batch, int i) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     if (batch.end != 0) {

@@ -68,7 +68,8 @@ struct Options {
   // (programmatic dependent launch), and not only with its end. Where the one after fills the GPU, nothing
   // else finds room until the wait is over: it must not be waited for by what has found none, like another
   // rank's kernel on the same GPU, or another communicator's call (early_launch.hpp). Unset:
-  // NEARLIGHT_EARLY_LAUNCH, else a process's first communicator of a GPU that no two ranks share.
+  // NEARLIGHT_EARLY_LAUNCH, else where on every GPU it is the process's first communicator and no other
+  // rank's. One rank alone waits for nobody.
   std::optional<bool> early_launch;
   // Lines of LL128 (120 bytes of payload each) a region, bank and rank, and as many that are added to where
   // `deterministic` is false; a multiple of 4. 0: by default, which on GPUs is none where lines would not be

@@ -103,7 +103,12 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   comm->device_ = device;
   comm->regions_ = sizes.regions;
   comm->max_ctas_ = settings.value().max_ctas;
-  if (nranks > 1) comm->early_ = EarlyLaunch(settings.value().early_launch, device, per_gpu == 1);
+  if (nranks > 1) {
+    comm->early_ = EarlyLaunch(settings.value().early_launch, device, per_gpu == 1);
+    NL_TRY_ASSIGN(const auto early,
+                  gather_values(*exchange, static_cast<std::uint32_t>(comm->early_.is_on()), deadline));
+    if (std::count(early.begin(), early.end(), 0u) != 0) comm->early_ = {};
+  }
   comm->layout_ = {nranks, sizes.slots, sizes.chunk_bytes / 16, sizes.packets, sizes.lines};
   comm->deterministic_ = settings.value().deterministic;
   comm->adds_lines_ = oldest_of(places) >= 90;

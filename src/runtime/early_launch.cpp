@@ -2,7 +2,6 @@
 
 #include <map>
 #include <mutex>
-#include <utility>
 
 namespace nearlight::runtime {
 
@@ -30,19 +29,20 @@ EarlyLaunch::EarlyLaunch(std::optional<bool> wish, int device, bool alone) {
   device_ = device;
 }
 
-EarlyLaunch::EarlyLaunch(EarlyLaunch&& other) noexcept : device_(std::exchange(other.device_, -1)) {}
+EarlyLaunch::EarlyLaunch(EarlyLaunch&& other) noexcept : device_(other.device_.exchange(-1)) {}
 
 EarlyLaunch& EarlyLaunch::operator=(EarlyLaunch&& other) noexcept {
   if (this == &other) return *this;
   leave();
-  device_ = std::exchange(other.device_, -1);
+  device_ = other.device_.exchange(-1);
   return *this;
 }
 
 void EarlyLaunch::leave() {
-  if (device_ < 0) return;
+  const int device = device_.exchange(-1);
+  if (device < 0) return;
   const std::lock_guard lock(counts().mutex);
-  --counts().of_device[std::exchange(device_, -1)];
+  --counts().of_device[device];
 }
 
 }  // namespace nearlight::runtime

@@ -1,9 +1,11 @@
 // Who lets the kernel after a call's in early. Such a kernel may take all the room of its GPU while the call
 // waits for the others, so nobody may wait for what has to get in after it. Two ranks on one GPU do, and so
 // may two communicators, one of which comes first on one GPU and the other on another. Of those that a
-// process has on a GPU one may do it: what waits for it can always get in where the others run.
+// process has on a GPU one may do it, and only if it is the one on all of its GPUs (its ranks agree on that
+// at creation): then the calls of two such never meet on a GPU, and any other one's lets others in.
 #pragma once
 
+#include <atomic>
 #include <optional>
 
 namespace nearlight::runtime {
@@ -23,7 +25,7 @@ class EarlyLaunch {
 
  private:
   void leave();
-  int device_ = -1;  // it is counted there; -1: not early
+  std::atomic<int> device_ = -1;  // it is counted there; -1: not early
 };
 
 }  // namespace nearlight::runtime
