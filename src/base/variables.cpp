@@ -49,6 +49,8 @@ constexpr Elsewhere kElsewhere[] = {
      "How many executions the model checks look at."},
     {Reader::tests, "NEARLIGHT_REQUIRE_GPUS", "a number", "tests skip what is not there",
      "Tests that need no more GPUs than this must run or fail. run.sh sets it."},
+    {Reader::tests, "NEARLIGHT_TORCH_PYTHON", "a path", "what needs PyTorch does not run",
+     "The Python with PyTorch that runs the documents' commands."},
     {Reader::tests, "NEARLIGHT_TEST_SCALE", "a fraction", "1; 0.05 under a sanitizer",
      "Shortens loops of GPU tests."},
     {Reader::tests, "NEARLIGHT_UNDER_SANITIZER", "anything", "no sanitizer",

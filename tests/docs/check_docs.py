@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -126,12 +127,15 @@ def blocks(text):
             for match in re.finditer(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 
 
-def script_of(block, program):
+def script_of(block, program, drop_in=True):
     """What a block of shell runs here. `./dev VERB` builds for minutes or runs all tests, this one among them:
     the verb must exist; those that run the program run the one that is built."""
     lines = []
     verbs = re.findall(r"^  (\S+)", read("dev").split("usage: ./dev", 1)[1].split("TXT", 1)[0], re.MULTILINE)
     for line in block.splitlines():
+        if line.startswith("nearlight run ") and not drop_in:  # built without NCCL's headers
+            lines.append("printf 'NOT RUN, for want of the drop-in: %%s\\n' %s >&2" % shlex.quote(line))
+            continue
         match = re.match(r"\./dev (\S+)(.*)$", line)
         if not match:
             lines.append(line)
@@ -179,7 +183,7 @@ def run_page(name, text, program, build, work):
         if language != "sh":
             continue
         # What a block exports holds for the rest of the page, as in one terminal.
-        script = "\n".join(exports) + "\n" + script_of(content, program)
+        script = "\n".join(exports) + "\n" + script_of(content, program, os.path.exists(os.path.join(build, "cli", "libnearlight_nccl.so")))
         exports += [line for line in content.splitlines() if line.startswith("export ")]
         count += 1
         done = subprocess.run(["bash", "-c", script], cwd=work, capture_output=True, text=True, timeout=250,
@@ -221,6 +225,11 @@ def self_test():
                     "```sh\nmake\n```\n", "```sh\nfalse\ntrue\n```\n", "```sh\nfalse | true\n```\n", "```sh\npip install torch\n```\n"):
             found, _ = run_page("p", bad, "true", work, work + "/w")
             expect(found, "not found: " + bad)
+        page = "```sh\nnearlight run -- false\n```\n"
+        expect(run_page("p", page, "true", work, work + "/w") == ([], 1), "the drop-in's commands without it")
+        os.makedirs(work + "/cli")
+        open(work + "/cli/libnearlight_nccl.so", "w", encoding="utf-8").close()
+        expect(run_page("p", page, "true", work, work + "/w")[0], "the drop-in's commands with it")
         os.makedirs(work + "/t/src/x")
         for text, count in (('getenv("NEARLIGHT_CHECK")', 1), ('getenv("NEARLIGHT_FLY")', 2), ('getenv("HOME")', 0)):
             with open(work + "/t/src/x/a.cpp", "w", encoding="utf-8") as file:

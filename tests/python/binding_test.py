@@ -369,6 +369,7 @@ def without_privileges(rank, nranks, folder):
     os.environ["TMPDIR"] = "/nowhere/" + "long" * 40
     os.chdir("/")
     key = os.path.basename(folder)
+    _library.lib()  # it may lie where only root may read
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(65534)
