@@ -27,9 +27,16 @@ def lives_in(group: int) -> bool:
     return False
 
 
+def is_over(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended and left nothing behind: its number may be another group's from then on. Until it has been waited for it is not."""
+    return process.poll() is not None and not lives_in(process.pid)
+
+
 def end_group(process: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
     """Also of a process that has ended itself, whose children may live. Nothing is left but what no signal ends."""
     for number in (signal.SIGTERM, signal.SIGKILL):
+        if is_over(process):
+            return
         begin = time.monotonic()
         try:
             os.killpg(process.pid, number)

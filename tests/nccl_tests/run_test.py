@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -248,6 +249,25 @@ class EndGroup(unittest.TestCase):
         self.assertEqual(process.returncode, -signal.SIGKILL)
         # The child had the other end of the pipe.
         self.assertEqual(process.stdout.read(), b"")
+
+    def signals_of(self, process):
+        sent = []
+
+        def killpg(group, number, send=os.killpg):
+            sent.append((group, number))
+            send(group, number)
+
+        with unittest.mock.patch.object(process_group.os, "killpg", killpg):
+            tool.end_group(process, 30)
+        return sent
+
+    def test_what_has_ended_gets_no_signal(self):
+        # Its number may be another group's.
+        ended = self.start("print('ready', flush=True)")
+        ended.wait(timeout=30)
+        self.assertEqual(self.signals_of(ended), [])
+        process = self.start("import signal\nprint('ready', flush=True)\nsignal.pause()")
+        self.assertEqual(self.signals_of(process), [(process.pid, signal.SIGTERM)])
 
     # A child that tells what it ends by, in a file, after its parent has ended; and the parent's last words.
     ORPHAN = ("import os, signal, subprocess, sys\n"
