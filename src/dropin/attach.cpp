@@ -139,6 +139,9 @@ std::string in_words(const Communicator& communicator) {
 
 }  // namespace
 
+// As long as nearlight's own creation may take. The ranks have just met inside NCCL.
+std::int64_t attach_limit_ms() { return 60'000; }
+
 Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline deadline) {
   const RealNccl* const nccl = real_nccl();
   NL_TRY(pin_copy(*nccl));

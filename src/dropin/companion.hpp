@@ -61,6 +61,9 @@ struct Attached {
 // deadline. A failure means that the ranks may not agree about it, so that the communicator must not be used.
 Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline deadline);
 
+// What attach() is given for it.
+std::int64_t attach_limit_ms();
+
 // In front of an operation by NCCL on this stream, whichever its communicator: nothing of it may begin before
 // what a companion has enqueued there last has ended. Some nanoseconds where there is nothing. Any thread,
 // whichever its device.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -26,8 +27,6 @@ namespace nearlight::dropin {
 
 namespace {
 
-// As long as nearlight's own creation may take. The ranks have just met inside NCCL.
-constexpr std::int64_t kAttach_ms = 60'000;
 // The others have not been taken on two GPUs yet.
 constexpr const char* kTakesByDefault = "all_reduce";
 // As many ranks as nearlight has.
@@ -35,7 +34,7 @@ constexpr int kMostRanks = 8;
 
 Result<Attached> attach_guarded(ncclComm* comm, const Wish& wish) {
   try {
-    return attach(comm, wish, Deadline::after_ms(kAttach_ms));
+    return attach(comm, wish, Deadline::after_ms(attach_limit_ms()));
   } catch (const std::exception& error) {
     return failure(Code::system_error, "%s", error.what());
   }
@@ -53,12 +52,20 @@ const char* decided_by_ranks(const RealNccl& nccl, ncclComm* comm) {
 
 // What has come of it: the entry's last step.
 void settle(Entry& entry, Result<Attached> outcome) {
+  // Nobody else finds it: freed at the end of this function, without the locks, in a thread that nobody waits
+  // for.
+  std::unique_ptr<Companion> too_late;
   State state = State::alone;
   const std::lock_guard no_call(entry.busy);
   const std::lock_guard lock(entry.guard);
   if (entry.cancelled) {
-    // Who ended it has told the reason. What has been made nevertheless goes with the communicator.
-    if (outcome.ok()) entry.companion = std::move(outcome->companion);
+    // Who ended it has told the reason. What has been made nevertheless goes with the communicator, or here
+    // where that has gone: the entry is the next communicator's soon.
+    if (outcome.ok()) {
+      auto& place = entry.comm.load(std::memory_order_acquire) == nullptr ? too_late : entry.companion;
+      place = std::move(outcome->companion);
+      if (too_late != nullptr) too_late->communicator_is_gone();
+    }
   } else if (!outcome.ok()) {
     state = State::broken;
     entry.broken = outcome.status();
@@ -236,7 +243,7 @@ ncclResult_t attach_now(ncclResult_t result, std::span<const NewCommunicator> ma
 
 bool wait_until_settled(Entry& entry) {
   std::unique_lock lock(entry.guard);
-  return entry.no_longer.wait_for(lock, std::chrono::milliseconds(2 * kAttach_ms),
+  return entry.no_longer.wait_for(lock, std::chrono::milliseconds(2 * attach_limit_ms()),
                                   [&] { return !in_progress(entry.state.load()) && entry.endings == 0; });
 }
 

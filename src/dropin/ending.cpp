@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -85,13 +86,13 @@ Status drain_unless_cancelled(Entry& entry) {
 
 Status ended_elsewhere() { return failure(Code::aborted, "comm: another thread ends it"); }
 
-// A thread that ends it, from its first look at the communicator on: ncclCommAbort of another one waits until
-// it is past all that is done here, and NCCL's part then is that thread's alone.
+// A thread that ends it, from its first look at the communicator on: ncclCommAbort or ncclCommDestroy of
+// another one waits until it is past all that is done here, and NCCL's part then is that thread's alone.
 class Ending {
  public:
   explicit Ending(Entry& entry) : entry_(entry) {
     const std::lock_guard lock(entry_.guard);
-    if (!entry_.aborted) counted_ = &entry_.endings;
+    if (!entry_.aborted && !entry_.destroyed) counted_ = &entry_.endings;
     if (counted_ != nullptr) ++*counted_;
   }
   Ending(const Ending&) = delete;
@@ -100,12 +101,12 @@ class Ending {
     count_as(nullptr);
   }
 
-  // Otherwise another thread ends it, by ncclCommAbort, and nothing of the communicator may be touched.
+  // Otherwise another thread ends it, and nothing of the communicator may be touched.
   bool begun() const { return counted_ != nullptr; }
   // To NCCL's part: false where another thread has begun to end it meanwhile.
   bool on_to_finalize() {
     const std::lock_guard lock(entry_.guard);
-    count_as(entry_.aborted ? nullptr : &entry_.finalizings);
+    count_as(entry_.aborted || entry_.destroyed ? nullptr : &entry_.finalizings);
     return counted_ != nullptr;
   }
   bool on_to_destroy() {
@@ -113,6 +114,8 @@ class Ending {
     count_as(nullptr);
     if (entry_.aborted || entry_.destroyed) return false;
     entry_.destroyed = true;
+    if (in_progress(entry_.state.load())) entry_.cancelled = true;  // it was not when this thread looked
+    entry_.no_longer.notify_all();
     return true;
   }
 
@@ -178,7 +181,7 @@ void finalize_entry(const RealNccl& nccl, const Hold& entry, ncclComm* comm) {
 ncclResult_t finalize_behind(const RealNccl& nccl, const Hold& entry, ncclComm* comm) {
   {
     const std::lock_guard lock(entry->guard);
-    if (entry->aborted) return failed(ended_elsewhere());
+    if (entry->aborted || entry->destroyed) return failed(ended_elsewhere());
     if (entry->state.load() != State::attached) return failed(not_ready());
     entry->reason.store(kFinalized, std::memory_order_relaxed);
     entry->state.store(State::finalizing, std::memory_order_release);
@@ -194,10 +197,23 @@ ncclResult_t finalize_behind(const RealNccl& nccl, const Hold& entry, ncclComm* 
   return ncclInProgress;
 }
 
-// Nobody finds it any more, and nobody asks NCCL of it.
-void leave(const Hold& entry) {
+// What other threads do with the communicator: no more of them come, as this one has said that it ends it.
+void wait_for_others(Entry& entry, const char* function) {
+  if (!wait_until_settled(entry))
+    log::warn(std::string(function) + ": the companion of the communicator is still being made, or ended");
+  // One that waits for other ranks there is ended by NCCL.
+  std::unique_lock lock(entry.guard);
+  entry.no_longer.wait_for(lock, kFinalize, [&entry] { return entry.finalizings == 0; });
+}
+
+// Nobody finds it any more, and nobody asks NCCL of it. The companion that is still there, for who frees it;
+// one that is made later finds that it is too late (settle()).
+std::unique_ptr<Companion> leave(const Hold& entry, const char* reason) {
   take_out(entry);
   const std::lock_guard no_question(entry->busy);  // see wait_until_enqueued()
+  const std::lock_guard lock(entry->guard);
+  pass_on(*entry, reason);
+  return std::move(entry->companion);
 }
 
 }  // namespace
@@ -243,7 +259,8 @@ ncclResult_t destroy_communicator(const RealNccl& nccl, ncclComm* comm) {
     // It holds a part of the communicator, which goes all the same.
     if (!ended.ok()) log::warn("ncclCommDestroy: " + ended.text());
   }
-  leave(entry);
+  wait_for_others(*entry, "ncclCommDestroy");
+  leave(entry, kReason).reset();
   const ncclResult_t result = nccl.ncclCommDestroy(comm);
   if (result != ncclSuccess && result != ncclInProgress) {
     // Then it is still there, without its companion.
@@ -271,21 +288,8 @@ ncclResult_t abort_communicator(const RealNccl& nccl, ncclComm* comm) {
   // Ends what NCCL waits for on behalf of the thread that attaches, and leaves the communicator there.
   if (state == State::attaching && nccl.ncclCommRevoke != nullptr)
     static_cast<void>(nccl.ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
-  if (!wait_until_settled(*entry))
-    log::warn("ncclCommAbort: the companion of the communicator is still being made, or ended");
-  {
-    // One that waits for other ranks there is ended by NCCL.
-    std::unique_lock lock(entry->guard);
-    entry->no_longer.wait_for(lock, kFinalize, [&entry] { return entry->finalizings == 0; });
-  }
-  std::shared_ptr<Companion> companion;
-  {
-    const std::lock_guard no_call(entry->busy);
-    const std::lock_guard lock(entry->guard);
-    pass_on(*entry, kAborted);
-    companion = std::move(entry->companion);
-  }
-  leave(entry);
+  wait_for_others(*entry, "ncclCommAbort");
+  std::shared_ptr<Companion> companion = leave(entry, kAborted);
   // NCCL's kernels end only now, and freeing waits for the device; so NCCL goes first, and what is freed
   // afterwards touches nothing of it.
   if (companion != nullptr) companion->communicator_is_gone();

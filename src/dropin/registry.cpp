@@ -1,5 +1,6 @@
 #include "dropin/registry.hpp"
 
+#include <cassert>
 #include <shared_mutex>
 #include <unordered_map>
 #include <vector>
@@ -25,6 +26,10 @@ constinit thread_local Entry* last_found = nullptr;
 // With the book locked.
 void use_again(Entry& entry) {
   if (entry.holders > 0 || !entry.taken_out) return;
+  // Who ends a communicator, or comes too late with its companion, has taken that out. A fault there must not
+  // give the next communicator the companion of this one: the entry is left alone then.
+  assert(entry.companion == nullptr);
+  if (entry.companion != nullptr) return;
   entry.taken_out = false;
   book().unused.push_back(&entry);
 }

@@ -43,7 +43,7 @@ struct Entry {
   Status broken;
   bool cancelled = false;             // the thread that attaches or finalizes should end
   bool aborted = false;               // by ncclCommAbort, which takes the companion out then, and nobody else
-  bool destroyed = false;             // by ncclCommDestroy, which is in NCCL's part
+  bool destroyed = false;             // by ncclCommDestroy, which is past its own part
   int endings = 0;                    // threads that end it, in their calls
   int finalizings = 0;                // ... that are in NCCL's part of it
   std::condition_variable no_longer;  // ... in progress, or being ended

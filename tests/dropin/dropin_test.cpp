@@ -85,6 +85,13 @@ TEST(DropIn, AnAbortWaitsForCallsThatHaveBegun) {
   expect_good("aborted_while_nccl_finalizes");
 }
 TEST(DropIn, AnAbortEndsTheDestroyOfAnotherThread) { expect_good("aborted_while_it_is_destroyed"); }
+TEST(DropIn, ADestroyWaitsForCallsThatHaveBegun) {
+  expect_good("destroyed_as_finalizing_begins");
+  expect_good("destroyed_while_nccl_finalizes");
+}
+TEST(DropIn, ACompanionThatComesTooLateIsNobodys) {
+  expect_good("aborted_before_the_companion_is_made", {"NCCL_COMM_BLOCKING=0", "FAKE_ATTACH=stuck"});
+}
 TEST(DropIn, WhatAGroupKeptGoesToNoOtherCommunicator) { expect_good("ended_within_a_group"); }
 TEST(DropIn, SendsAndReceivesOfAGroupGoTogether) { expect_good("grouped_messages"); }
 TEST(DropIn, SimulatedGroupStartsNothing) { expect_good("simulated_group"); }

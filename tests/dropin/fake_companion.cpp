@@ -118,9 +118,17 @@ class FakeCompanion final : public Companion {
   decltype(&::fakeNcclPass) pass_;
 };
 
+bool attach_is_stuck() {
+  const char* const how = std::getenv("FAKE_ATTACH");
+  return how != nullptr && std::strcmp(how, "stuck") == 0;
+}
+
 }  // namespace
 
-// FAKE_ATTACH: "refused" by all alike, "broken" where the ranks do not meet, "slow".
+std::int64_t attach_limit_ms() { return attach_is_stuck() ? 100 : 60'000; }
+
+// FAKE_ATTACH: "refused" by all alike, "broken" where the ranks do not meet, "slow", "stuck" beyond its limit
+// where the test holds it.
 Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline) {
   const char* const how = std::getenv("FAKE_ATTACH");
   std::uint64_t refusals[8] = {};
@@ -136,6 +144,7 @@ Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline) {
   if (how != nullptr && std::strcmp(how, "slow") == 0)
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const int rank = FAKE(fakeNcclRank)(comm);
+  if (attach_is_stuck()) FAKE(fakeNcclPass)(fakeNcclAttaches);
   return Attached{std::make_unique<FakeCompanion>(comm, rank), "attached by the test"};
 }
 

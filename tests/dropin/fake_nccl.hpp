@@ -24,12 +24,13 @@ int fakeNcclCompanionFailure();
 // 1: what companions have enqueued does not come to its end.
 void fakeNcclHold(int held);
 int fakeNcclHeld();
-// Where a thread can be held: in a companion that is asked how it is, in NCCL's ncclCommGetAsyncError and at
-// the beginning of its ncclCommFinalize.
+// Where a thread can be held: in a companion that is asked how it is, in NCCL's ncclCommGetAsyncError, at the
+// beginning of its ncclCommFinalize, and where a companion is made (FAKE_ATTACH=stuck).
 typedef enum {
   fakeNcclCompanionIsAsked,
   fakeNcclStateIsAsked,
   fakeNcclFinalizes,
+  fakeNcclAttaches,
   fakeNcclPlaces
 } fakeNcclPlace;
 // 1: the next thread stays there before this is 0 again, or ten seconds are over.

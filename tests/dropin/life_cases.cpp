@@ -208,21 +208,81 @@ void aborted_while_it_is_destroyed() {
   CHECK(fakeNcclLive() == 0);
 }
 
-// ... while a call is on its way into NCCL's ncclCommFinalize: it finds the communicator there.
-void aborted_while_nccl_finalizes() {
+// ... destroys it: what the other call asks of NCCL, it asks of a communicator that is there.
+void destroyed_as_finalizing_begins() {
+  ncclComm_t comms[2];
+  CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
+  fakeNcclLogClear();
+  fakeNcclHoldAt(fakeNcclStateIsAsked, 1);
+  std::thread finalizing([&] {
+    CHECK(ncclCommFinalize(comms[0]) != ncclSuccess);
+    CHECK(std::strstr(ncclGetLastError(nullptr), "another thread ends it") != nullptr);
+  });
+  CHECK(soon([] { return fakeNcclHeldAt(fakeNcclStateIsAsked) == 1; }));
+  std::thread destroying([&] { CHECK(ncclCommDestroy(comms[0]) == ncclSuccess); });
+  CHECK(soon([] { return log_has("free r0"); }));
+  std::this_thread::sleep_for(kAPause);
+  CHECK(!log_has("destroy r0"));
+  fakeNcclHoldAt(fakeNcclStateIsAsked, 0);
+  finalizing.join();
+  destroying.join();
+  CHECK_LOG("drain r0\nfree r0\ndestroy r0\n");
+  CHECK(ncclCommDestroy(comms[1]) == ncclSuccess);
+  CHECK(fakeNcclLive() == 0);
+}
+
+// ... aborts or destroys it while a call is on its way into NCCL's ncclCommFinalize: it finds the
+// communicator there.
+void ended_while_nccl_finalizes(ncclResult_t (*end)(ncclComm_t), const char* expected) {
   ncclComm_t comms[2];
   CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
   fakeNcclLogClear();
   fakeNcclHoldAt(fakeNcclFinalizes, 1);
   std::thread ending([&] { CHECK(ncclCommFinalize(comms[0]) == ncclSuccess); });
   CHECK(soon([] { return fakeNcclHeldAt(fakeNcclFinalizes) == 1; }));
-  std::thread aborting([&] { CHECK(ncclCommAbort(comms[0]) == ncclSuccess); });
+  std::thread other([&] { CHECK(end(comms[0]) == ncclSuccess); });
   std::this_thread::sleep_for(kAPause);
   fakeNcclHoldAt(fakeNcclFinalizes, 0);
   ending.join();
-  aborting.join();
-  CHECK_LOG("drain r0\nfree r0\nfinalize r0\nabort r0\n");
+  other.join();
+  CHECK_LOG(expected);
   CHECK(ncclCommDestroy(comms[1]) == ncclSuccess);
+  CHECK(fakeNcclLive() == 0);
+}
+void aborted_while_nccl_finalizes() {
+  ended_while_nccl_finalizes(ncclCommAbort, "drain r0\nfree r0\nfinalize r0\nabort r0\n");
+}
+void destroyed_while_nccl_finalizes() {
+  ended_while_nccl_finalizes(ncclCommDestroy, "drain r0\nfree r0\nfinalize r0\ndestroy r0\n");
+}
+
+// The abort does not wait for ever for a thread that makes the companion: what that brings afterwards is
+// freed there, and nothing of it is the next communicator's.
+void aborted_before_the_companion_is_made() {
+  ncclComm_t comms[2], next = nullptr;
+  fakeNcclHoldAt(fakeNcclAttaches, 1);
+  CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclInProgress);
+  CHECK(soon([] { return fakeNcclHeldAt(fakeNcclAttaches) == 1; }));
+  // Whose thread is held is the one that stays in progress.
+  const auto is_ready = [](ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclSuccess;
+  };
+  CHECK(soon([&] { return is_ready(comms[0]) || is_ready(comms[1]); }));
+  const int late = is_ready(comms[0]) ? 1 : 0;
+  const std::string rank = " r" + std::to_string(late) + "\n";
+  CHECK(ncclCommAbort(comms[late]) == ncclSuccess);
+  check_log(__FILE__, __LINE__, "revoke" + rank + "abort" + rank);
+  fakeNcclHoldAt(fakeNcclAttaches, 0);
+  CHECK(soon([&] { return log_has("free r"); }));
+  check_log(__FILE__, __LINE__, "gone" + rank + "free" + rank);
+  std::this_thread::sleep_for(kAPause);  // the thread lets the entry go
+  CHECK(ncclCommInitAll(&next, 1, nullptr) == ncclInProgress);
+  CHECK(soon([&] { return is_ready(next); }));
+  fakeNcclLogClear();
+  CHECK(ncclCommAbort(next) == ncclSuccess);
+  CHECK_LOG("abort r0\n");
+  CHECK(ncclCommAbort(comms[1 - late]) == ncclSuccess);
   CHECK(fakeNcclLive() == 0);
 }
 
@@ -335,6 +395,9 @@ constexpr Case kCases[] = {{"life", life},
                            {"aborted_as_destroying_begins", aborted_as_destroying_begins},
                            {"aborted_while_it_is_destroyed", aborted_while_it_is_destroyed},
                            {"aborted_while_nccl_finalizes", aborted_while_nccl_finalizes},
+                           {"destroyed_as_finalizing_begins", destroyed_as_finalizing_begins},
+                           {"destroyed_while_nccl_finalizes", destroyed_while_nccl_finalizes},
+                           {"aborted_before_the_companion_is_made", aborted_before_the_companion_is_made},
                            {"ended_within_a_group", ended_within_a_group},
                            {"made_in_a_group", made_in_a_group},
                            {"refused_by_configuration", refused_by_configuration},
