@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the kernels of sends and receives to PTX: the next kernel is let in after the wait, nothing spills, and only the kernel
-that traces knows where times go.
+"""Compiles the kernels of sends and receives to PTX: the next kernel is let in after the wait and where the parameters say so,
+nothing spills, and only the kernel that traces knows where times go.
 
     check_messages.py --nvcc NVCC --work DIR --include DIR... SOURCE.cu    exit 1 and a list when something is wrong
 """
@@ -37,7 +37,7 @@ def check(kernels, spilled):
     for missing in sorted(WANTED - kernels.keys()):
         yield f"no kernel of {missing[0]} messages, traced: {missing[1]}"
     for key, kernel in kernels.items():
-        for rule in (check_ptx.rule_order, check_ptx.rule_foreign):
+        for rule in (check_ptx.rule_order, check_ptx.rule_late, check_ptx.rule_foreign):
             for what in rule(kernel):
                 yield f"{key}: {what}"
         if spilled.get(key) != 0:

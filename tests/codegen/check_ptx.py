@@ -94,6 +94,21 @@ def rule_order(kernel):
         yield f"memory is touched before griddepcontrol.wait: {kernel.code[access][1]}"
 
 
+def rule_late(kernel):
+    """What waits for peers lets the next kernel in only where its parameters say so: by the word `late` being 0."""
+    if kernel.protocol == "alone":
+        return
+    loaded = set(re.findall(r"ld\.param\.\w+\s+(%r\d+), \[", kernel.body))
+    loaded |= {register for group in re.findall(r"ld\.param\.v[24]\.\w+\s+\{([^}]*)\}", kernel.body) for register in group.split(", ")}
+    statements = [statement for _, statement in kernel.code]
+    for before, statement in zip(["", *statements], statements):
+        if not statement.endswith("griddepcontrol.launch_dependents"):
+            continue
+        asked = re.fullmatch(r"setp\.eq\.u32 (\w+), (%r\d+), 0", before)
+        if not asked or statement != f"@{asked[1]} griddepcontrol.launch_dependents" or asked[2] not in loaded:
+            yield f"the next kernel is let in whatever the parameters say: {before}; {statement}"
+
+
 def rule_fence(kernel):
     """No fence on the path that every call takes; it belongs in the function for the wrap of the epoch. One that makes a counter
     known to a cluster waits for nothing else."""
@@ -231,7 +246,7 @@ def rule_resources(kernel):
 
 
 TABLES = (REGISTERS, SENTINEL_REGISTERS, LL128_REGISTERS, SUMS_REGISTERS, PARTS_REGISTERS, FUSED_REGISTERS, GEMV_REGISTERS)
-RULES = {"order": rule_order, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "wide": rule_wide,
+RULES = {"order": rule_order, "late": rule_late, "fence": rule_fence, "foreign": rule_foreign, "lines": rule_lines, "wide": rule_wide,
          "packets": rule_packets, "flags": rule_flags, "polls": rule_polls, "matrix": rule_matrix, "resources": rule_resources}
 
 
@@ -272,6 +287,7 @@ def check_without_limits(kernels, functions):
             yield f"{kernel} is not without limits"
         if kernel.instructions(re.escape(ABORT_LOAD)):
             yield f"{kernel} looks at the abort word"
+        yield from (f"{kernel}: {what}" for what in rule_late(kernel))
 
 
 # ---- main ---------------------------------------------------------------------------------------------
@@ -319,6 +335,9 @@ def self_test(kernels):
         ("max", "ll128", 4, 0): {"wide", "polls"},
         ("max", "ll", 2, 1): set(),
         ("max", "simple", 2, 0): set(),
+        ("max", "ll", 2, 2): {"late"},
+        ("max", "ll", 2, 4): {"late"},
+        ("max", "simple", 8, 0): {"late"},
         ("max", "ll", 8, 1): {"lines"},
         ("max", "ll", 4, 1): {"lines", "polls"},
         ("max", "simple", 4, 0): {"polls", "fence"},

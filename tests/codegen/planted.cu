@@ -18,11 +18,22 @@ enum class Variant { once, loop, delayed };
 struct AllReduceArgs {
   std::uint32_t* memory;
   std::uint64_t* cells;
+  std::uint32_t late;
 };
 
 namespace {
 
-__device__ __forceinline__ void let_next_in() {
+__device__ __forceinline__ void let_next_in(std::uint32_t late) {
+  asm volatile(
+      "{ .reg .pred now; setp.eq.u32 now, %0, 0; @now griddepcontrol.launch_dependents; }" ::"r"(late)
+      : "memory");
+}
+__device__ __forceinline__ void let_next_in_late(std::uint32_t late) {
+  asm volatile(
+      "{ .reg .pred now; setp.eq.u32 now, %0, 0; @!now griddepcontrol.launch_dependents; }" ::"r"(late)
+      : "memory");
+}
+__device__ __forceinline__ void always_let_next_in() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 __device__ __forceinline__ void wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
@@ -96,13 +107,21 @@ __global__ void __launch_bounds__(512) all_reduce_one_shot(const __grid_constant
   constexpr bool ll = protocol == Protocol::ll;
   constexpr bool polls_wrong = good && kMax == 4;
   if constexpr (!good && ll && kMax == 4 && kHeld == 1) {  // lets the next kernel in before its own wait
-    let_next_in();
+    let_next_in(args.late);
     wait();
   } else {
     if constexpr (!good && ll && kMax == 2 && kHeld == 2)
       kept_line(args.memory + 64);  // reads before it waits
     wait();
-    let_next_in();
+    if constexpr (good && ll && kHeld == 2) {
+      always_let_next_in();  // whatever the communicator wants
+    } else if constexpr (good && ll && kHeld == 4) {
+      let_next_in(0);  // likewise
+    } else if constexpr (good && !ll && kMax == 8) {
+      let_next_in_late(args.late);  // the other way round
+    } else {
+      let_next_in(args.late);
+    }
   }
   if constexpr (polls_wrong && ll) acquiring_poll<true>(args.memory);
   if constexpr (polls_wrong && !ll) fencing_poll(args.memory);
@@ -162,7 +181,7 @@ __device__ __forceinline__ void kept_packet(std::uint64_t* at) {
 template <class T, ReduceOp op, int kMax, int kHeld>
 __global__ void __launch_bounds__(512) all_reduce_sentinel(const __grid_constant__ AllReduceArgs args) {
   wait();
-  let_next_in();
+  let_next_in(args.late);
   if constexpr (kHeld == 1 && kMax == 2) {
     cell(args.cells);  // weak accesses
   } else {
@@ -176,7 +195,7 @@ template <class T, int kMax, Variant variant>
 __global__ void __launch_bounds__(256) gemv(const __grid_constant__ AllReduceArgs args) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(args.cells));
   wait();
-  let_next_in();
+  let_next_in(args.late);
   __shared__ float4 one;
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, 16;" ::"r"(
                    static_cast<std::uint32_t>(__cvta_generic_to_shared(&one))),
@@ -190,7 +209,7 @@ template <class T, ReduceOp op, int kMax>
 __global__ void __launch_bounds__(512) all_reduce_ll128(const __grid_constant__ AllReduceArgs args) {
   constexpr bool good = op == ReduceOp::max;
   wait();
-  let_next_in();
+  let_next_in(args.late);
   if constexpr (good || kMax != 2) __syncwarp();  // else each thread for itself
   if constexpr (good || kMax != 4) {
     line(args.memory);
@@ -210,7 +229,7 @@ template <class T>
 __global__ void __launch_bounds__(512)
     all_reduce_two_shot_atomic(const __grid_constant__ AllReduceArgs args) {
   wait();
-  let_next_in();
+  let_next_in(args.late);
   __syncwarp();
   line(args.memory);  // adds nothing
 }
@@ -244,10 +263,13 @@ PLANT(sum, 2, simple, 0)
 PLANT(sum, 4, simple, 0)
 PLANT(sum, 8, simple, 0)
 PLANT(max, 2, ll, 1)
+PLANT(max, 2, ll, 2)
+PLANT(max, 2, ll, 4)
 PLANT(max, 8, ll, 1)
 PLANT(max, 2, simple, 0)
 PLANT(max, 4, ll, 1)
 PLANT(max, 4, simple, 0)
+PLANT(max, 8, simple, 0)
 
 }  // namespace cuda
 }  // namespace algorithm
