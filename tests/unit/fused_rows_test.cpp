@@ -15,6 +15,7 @@
 #include "algorithm/fused_rows.hpp"
 #include "algorithm/sentinel_cell.hpp"
 #include "runtime/fused_call.hpp"
+#include "tests/support/counts_arrivals.hpp"
 #include "tests/support/fused.hpp"
 #include "tests/support/problems.hpp"
 
@@ -22,6 +23,7 @@ namespace nearlight::algorithm {
 namespace {
 
 using exec::HostSpace;
+using test::CountsArrivals;
 using test::FusedProblem;
 
 // What the threads of a team share.
@@ -42,11 +44,6 @@ struct LaneTeam {
     memory->barrier.arrive_and_wait();
     return all;
   }
-};
-
-struct CountsArrivals {
-  std::atomic<int>* arrivals;
-  void at(DelayPoint point) const { *arrivals += point == DelayPoint::after_arrival; }
 };
 
 struct Shape {

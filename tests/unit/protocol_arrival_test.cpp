@@ -17,6 +17,7 @@
 #include "algorithm/parts_simple.hpp"
 #include "algorithm/sentinel_cell.hpp"
 #include "algorithm/two_shot.hpp"
+#include "tests/support/counts_arrivals.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -28,11 +29,6 @@ using Math = algorithm::PackMath<HostSpace, float, ReduceOp::sum>;
 using Bufs = algorithm::Buffer<HostSpace, float>;
 constexpr int kMax = protocol::kMaxRanks;
 constexpr algorithm::Share kAll{0, 1};
-
-struct CountsArrivals {
-  std::atomic<int>* arrivals;
-  void at(algorithm::DelayPoint point) const { *arrivals += point == algorithm::DelayPoint::after_arrival; }
-};
 
 // Makes `call` on the first `present` of two ranks, each with floats to send and to receive; how often what
 // they wait for arrived.

@@ -18,6 +18,7 @@
 #include "algorithm/one_shot.hpp"
 #include "algorithm/one_shot_sentinel.hpp"
 #include "algorithm/sentinel_cell.hpp"
+#include "tests/support/counts_arrivals.hpp"
 
 namespace nearlight::test {
 namespace {
@@ -42,10 +43,6 @@ class Whole : public testing::Test {
     protocol::FaultRecord record{};
     std::unique_ptr<std::barrier<>> inside;
     std::atomic<int> left{0}, arrivals{0};
-  };
-  struct CountsArrivals {
-    std::atomic<int>* arrivals;
-    void at(algorithm::DelayPoint point) const { *arrivals += point == algorithm::DelayPoint::after_arrival; }
   };
   struct alignas(128) Line {
     std::byte bytes[128];
