@@ -3,7 +3,9 @@
 #include <bit>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
+#include "api/arguments.hpp"
 #include "api/handles.hpp"
 #include "base/fault_point.hpp"
 #include "tests/api/allocations.hpp"
@@ -329,8 +331,6 @@ TEST_F(CudaCalls, ARefusalOfCudaIsAnErrorAndTheNextCallWorks) {
   EXPECT_GE(failures, 8);
 }
 
-// Whichever call of CUDA's fails during creation, on whichever rank: both ranks fail, one with the cause, and
-// nothing is left.
 // Whatever its compute capability (here 9.0): the GPU says what a CTA may have, and the smaller one decides.
 TEST(CudaCreation, ProductsHaveTheSharedMemoryThatEachGpuGives) {
   const auto is_large = [](std::size_t first, std::size_t second) {
@@ -347,6 +347,8 @@ TEST(CudaCreation, ProductsHaveTheSharedMemoryThatEachGpuGives) {
   EXPECT_TRUE(is_large(227 << 10, 227 << 10));
 }
 
+// Whichever call of CUDA's fails during creation, on whichever rank: both ranks fail, one with the cause, and
+// nothing is left.
 TEST(CudaCreation, ARefusalOfCudaFailsBothRanksAndLeavesNothing) {
   const int before = fake_cuda::live();
   int failures = 0;
@@ -372,6 +374,101 @@ TEST(CudaCreation, ARefusalOfCudaFailsBothRanksAndLeavesNothing) {
   }
   EXPECT_GE(failures, 20);
   EXPECT_EQ(fake_cuda::live(), before);
+}
+
+// Two ranks with a configuration of this `early_launch`; they live as long as this.
+class EarlyPair {
+ public:
+  explicit EarlyPair(std::int32_t wish, std::array<int, 2> devices = {0, 1}) : devices_(devices) {
+    nearlightConfig_t config = NEARLIGHT_CONFIG_INITIALIZER;
+    config.early_launch = wish;
+    const auto options = api::to_options(&config);
+    EXPECT_TRUE(options.ok()) << options.status().to_string();
+    FakePair pair;
+    pair.options = *options;
+    pair.options.regions = 1;
+    pair.options.slots = 512;
+    pair.devices = devices;
+    auto created = test::create_pair(pair);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      EXPECT_TRUE(created[rank].ok()) << created[rank].status().to_string();
+      if (!created[rank].ok()) continue;
+      const auto handle = api::add_handle(std::move(*created[rank]));
+      EXPECT_TRUE(handle.ok()) << handle.status().to_string();
+      if (handle.ok()) comms_[rank] = *handle;
+    }
+  }
+  EarlyPair(const EarlyPair&) = delete;
+  ~EarlyPair() {
+    for (const nearlightComm_t comm : comms_) EXPECT_EQ(nearlightCommDestroy(comm), nearlightSuccess);
+  }
+
+  // Both ranks say so, and so do the kernels that they launch.
+  void expect(bool early) const {
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      SCOPED_TRACE("rank " + std::to_string(rank));
+      nearlightCommInfo_t info = NEARLIGHT_COMM_INFO_INITIALIZER;
+      ASSERT_EQ(nearlightCommGetInfo(comms_[rank], &info), nearlightSuccess) << nearlightGetLastError();
+      EXPECT_EQ(info.early_launch, early ? 1 : 0);
+      const nearlightComm_t comm = comms_[rank];
+      const FakeMemory memory(devices_[rank], 2 * kCount * sizeof(float));
+      fake_cuda::Stream stream{devices_[rank], 0};
+      void* const at = memory.get();
+      const void* const own = static_cast<const float*>(at) + rank * kCount;
+      const auto expect_launch = [early](const char* what, nearlightResult_t result, const char* launch) {
+        EXPECT_EQ(result, nearlightSuccess) << what << ": " << nearlightGetLastError();
+        EXPECT_EQ(fake_cuda::calls()[launch], 1) << what;
+        EXPECT_EQ(fake_cuda::launched().late, early ? 0u : 1u) << what;
+        fake_cuda::reset_calls();
+      };
+      fake_cuda::reset_calls();
+      const auto type = nearlightFloat32;
+      expect_launch("all_reduce",
+                    nearlightAllReduce(at, at, kCount, type, nearlightSum, comm, stream.handle()), "launch");
+      expect_launch("all_gather", nearlightAllGather(own, at, kCount, type, comm, stream.handle()),
+                    "launch_parts");
+      expect_launch("barrier", nearlightBarrier(comm, stream.handle()), "launch_barrier");
+    }
+  }
+
+ private:
+  std::array<int, 2> devices_;
+  nearlightComm_t comms_[2] = {};
+};
+
+TEST(CudaCreation, TheFirstCommunicatorOfADeviceIsEarlyUntilItGoes) {
+  {
+    const EarlyPair first(0);
+    first.expect(true);
+    const EarlyPair second(0);
+    second.expect(false);
+    first.expect(true);
+  }
+  EarlyPair(0).expect(true);
+}
+
+TEST(CudaCreation, RanksThatShareADeviceAreLate) {
+  EarlyPair(0, {0, 0}).expect(false);
+  EarlyPair(0).expect(true);  // they have not taken the place
+}
+
+TEST(CudaCreation, WhatIsNotTheFirstOnAllOfItsDevicesIsLateOnAll) {
+  std::optional<EarlyPair> of_device_1(std::in_place, 1, std::array<int, 2>{1, 1});
+  const EarlyPair second_on_one(0);
+  second_on_one.expect(false);
+  of_device_1.reset();
+  EarlyPair(0).expect(true);  // device 0's place has been given back
+}
+
+TEST(CudaCreation, AWishForEarlyOrLateIsDone) {
+  EarlyPair(-1).expect(false);
+  const EarlyPair late(-1);
+  const EarlyPair first(0);
+  first.expect(true);  // a late one has not taken the place
+  const EarlyPair wished(1);
+  wished.expect(true);
+  first.expect(true);
+  EarlyPair(1, {0, 0}).expect(true);
 }
 
 // Each point that the creation of GPU ranks comes by before and after its memory: both ranks fail, and both

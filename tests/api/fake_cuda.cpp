@@ -309,23 +309,24 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t, cudaUserObject_t object, unsi
 namespace nearlight::algorithm::cuda {
 
 Status launch(const AllReduceArgs& args, const LaunchShape& shape, cudaStream_t) {
-  last_launch = {args.op, args.factor, shape.grid};
+  last_launch = {args.op, args.factor, shape.grid, args.late};
   if (count("launch") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch: planted error");
 }
 Status load(const AllReduceArgs&, const LaunchShape&) { return {}; }
 Status launch_alone(const AllReduceArgs& args, DataType type, std::uint32_t max_ctas, cudaStream_t) {
-  last_launch = {args.op, args.factor, max_ctas};
+  last_launch = {args.op, args.factor, max_ctas, args.late};
   if (count("launch_alone") != cudaSuccess) return failure(Code::cuda_error, "launch_alone: planted error");
   if (type == DataType::u8 && args.factor == 1) std::memmove(args.recv, args.send, args.count);
   return {};
 }
-Status launch_barrier(const AllReduceArgs&, cudaStream_t) {
+Status launch_barrier(const AllReduceArgs& args, cudaStream_t) {
+  last_launch = {ReduceOp::sum, 0, 1, args.late};
   if (count("launch_barrier") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch_barrier: planted error");
 }
 Status launch_parts(const PartsArgs& args, const PartsShape& shape, cudaStream_t) {
-  last_launch = {args.all.op, args.all.factor, shape.grid};
+  last_launch = {args.all.op, args.all.factor, shape.grid, args.all.late};
   if (count("launch_parts") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch_parts: planted error");
 }
@@ -339,7 +340,7 @@ Status preload_traced_parts() {
 }
 Status launch_messages(const MessagesHead& head, const Message*, std::uint32_t, std::uint32_t lanes,
                        cudaStream_t) {
-  last_launch = {ReduceOp::sum, head.queue_count, lanes};
+  last_launch = {ReduceOp::sum, head.queue_count, lanes, head.all.late};
   if (count("launch_messages") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch_messages: planted error");
 }
@@ -348,7 +349,7 @@ Status preload_messages() {
   return failure(Code::cuda_error, "preload_messages: planted error");
 }
 Status launch_fused(const FusedArgs& args, const FusedShape& shape, cudaStream_t) {
-  last_launch = {args.all.op, args.all.factor, shape.grid};
+  last_launch = {args.all.op, args.all.factor, shape.grid, args.all.late};
   if (count("launch_fused") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch_fused: planted error");
 }
@@ -365,7 +366,7 @@ Status preload_traced_fused() {
   return failure(Code::cuda_error, "preload_traced_fused: planted error");
 }
 Status launch_gemv(const GemvArgs& args, const GemvShape& shape, cudaStream_t) {
-  last_launch = {args.all.op, args.all.factor, shape.grid};
+  last_launch = {args.all.op, args.all.factor, shape.grid, args.all.late};
   if (count("launch_gemv") == cudaSuccess) return {};
   return failure(Code::cuda_error, "launch_gemv: planted error");
 }

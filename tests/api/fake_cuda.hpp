@@ -51,6 +51,7 @@ struct Launch {
   ReduceOp op;
   std::uint64_t factor;  // bits
   std::uint32_t grid;    // of one rank alone: the limit that was given
+  std::uint32_t late;    // 1: it lets the kernel after it in with its end
 };
 Launch launched();
 

@@ -1,8 +1,9 @@
-// Two GPU ranks on the stand-in for CUDA, rank r on device r.
+// Two GPU ranks on the stand-in for CUDA.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -32,6 +33,7 @@ using Created = Result<std::unique_ptr<runtime::Communicator>>;
 
 struct FakePair {
   runtime::Options options;
+  std::array<int, 2> devices = {0, 1};
   fault_points::Hook on_rank_1 = {};
   // Of rank r; null: no rank has one.
   std::function<std::unique_ptr<runtime::Fallback>(int rank)> fallback = {};
@@ -52,9 +54,9 @@ inline std::vector<Created> create_pair(const FakePair& pair) {
       const auto i = static_cast<std::size_t>(rank);
       const fault_points::Planted planted(
           rank == 1 && pair.on_rank_1 ? pair.on_rank_1 : [](const fault_points::Point&) { return Status(); });
-      created[i] =
-          runtime::CudaCommunicator::create(std::move(exchanges[i]), rank, false, make_heap, nullptr,
-                                            pair.options, pair.fallback ? pair.fallback(rank) : nullptr);
+      created[i] = runtime::CudaCommunicator::create(std::move(exchanges[i]), pair.devices[i], false,
+                                                     make_heap, nullptr, pair.options,
+                                                     pair.fallback ? pair.fallback(rank) : nullptr);
       // When putting it back is what fails there is nobody to tell.
       if (fake_cuda::failed_call() != "cudaSetDevice") {
         EXPECT_EQ(fake_cuda::current_device(), 0) << "the thread's device was not put back";
