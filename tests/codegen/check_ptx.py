@@ -36,7 +36,7 @@ SENTINEL_REGISTERS = {
 }
 # LL128 of integers, whose few CTAs have an SM each; what adds to sums, which serves any number of ranks: two fit an SM with
 # 256 threads.
-LL128_REGISTERS = {("ll128", 2, 0): 64, ("ll128", 4, 0): 96, ("ll128", 8, 0): 96}
+LL128_REGISTERS = {("ll128", 2, 0): 64, ("ll128", 4, 0): 96, ("ll128", 8, 0): 128}
 SUMS_REGISTERS = {("sums", 8, 0): 112}
 # Collectives by parts: what moves bytes, and what reduces with the operator at run time. Held: a pack or packet at a time.
 PARTS_REGISTERS = {
@@ -49,11 +49,11 @@ FUSED_REGISTERS = {
     ("fused sentinel", 4, 1): 72, ("fused sentinel", 4, 2): 96, ("fused sentinel", 4, 4): 128,
     ("fused sentinel", 8, 1): 96, ("fused sentinel", 8, 2): 112, ("fused sentinel", 8, 4): 128, ("fused sentinel", 8, 0): 128,
 }
-# A matrix product with its AllReduce, or with an AllGather in front, and that of one rank alone. 256 threads: two of up to 128 registers fit an SM.
-GEMV_REGISTERS = {("gemv alone", 1, 0): 128, ("gemv sentinel", 2, 0): 128, ("gemv sentinel", 8, 0): 255,
-                  ("gather gemv sentinel", 2, 0): 128, ("gather gemv sentinel", 8, 0): 255}
+# A matrix product with its AllReduce, or with an AllGather in front, and that of one rank alone: a CTA fills an SM.
+GEMV_REGISTERS = {("gemv alone", 1, 0): 128, ("gemv sentinel", 2, 0): 128, ("gemv sentinel", 8, 0): 128,
+                  ("gather gemv sentinel", 2, 0): 128, ("gather gemv sentinel", 8, 0): 128}
 ROUNDS_REGISTERS = 128  # LL kernels that go round in a loop beside one that does not
-SLOW_SPILL_BYTES = 64   # kernels that only measure or take their operator at run time; the others never spill
+SLOW_SPILL_BYTES = 72   # kernels that only measure or take their operator at run time; the others never spill
 STACK_BYTES = 128       # what the cold functions out of line are called with
 
 # What small messages touch is kept in L2; LL128's lines and the packets of large messages are not.
