@@ -5,7 +5,6 @@
     check_barrier.py --nvcc NVCC --work DIR --include DIR... SOURCE.cu    exit 1 and a list when something is wrong
 """
 
-import argparse
 import re
 import sys
 
@@ -25,13 +24,7 @@ def check(ptx):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nvcc", required=True)
-    parser.add_argument("--host-compiler")
-    parser.add_argument("--work", required=True, help="folder for what the compiler writes")
-    parser.add_argument("--include", action="append", default=[])
-    parser.add_argument("source")
-    ptx, _ = check_ptx.compile_source(parser.parse_args())
+    ptx, _ = check_ptx.compile_source(check_ptx.compiler_arguments(__doc__).parse_args())
     wrong = list(check(ptx))
     # What it would say of a barrier that lets the next kernel in whatever its parameters say.
     always = ptx.replace("@now griddepcontrol.launch_dependents", "griddepcontrol.launch_dependents")

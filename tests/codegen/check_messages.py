@@ -6,7 +6,6 @@ nothing spills, and only the kernel that traces knows where times go.
     check_messages.py --nvcc NVCC --work DIR --include DIR... SOURCE.cu    exit 1 and a list when something is wrong
 """
 
-import argparse
 import re
 import sys
 
@@ -47,13 +46,7 @@ def check(kernels, spilled):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nvcc", required=True)
-    parser.add_argument("--host-compiler")
-    parser.add_argument("--work", required=True, help="folder for what the compiler writes")
-    parser.add_argument("--include", action="append", default=[])
-    parser.add_argument("source")
-    kernels, spilled = kernels_of(*check_ptx.compile_source(parser.parse_args()))
+    kernels, spilled = kernels_of(*check_ptx.compile_source(check_ptx.compiler_arguments(__doc__).parse_args()))
     wrong = list(check(kernels, spilled))
     # What it would say of a kernel that traces without being asked to.
     if len(kernels) == 3 and not list(check({**kernels, (64, False): kernels[64, True]}, spilled)):

@@ -292,6 +292,17 @@ def check_without_limits(kernels, functions):
 
 # ---- main ---------------------------------------------------------------------------------------------
 
+def compiler_arguments(description):
+    """What compile_source() needs."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--host-compiler")
+    parser.add_argument("--work", required=True, help="folder for what the compiler writes")
+    parser.add_argument("--include", action="append", default=[])
+    parser.add_argument("source")
+    return parser
+
+
 def compile_source(args):
     work = os.path.join(args.work, os.path.basename(args.source) + ".d")
     os.makedirs(work, exist_ok=True)
@@ -376,11 +387,7 @@ def self_test(kernels):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nvcc", required=True)
-    parser.add_argument("--host-compiler")
-    parser.add_argument("--work", required=True, help="folder for what the compiler writes")
-    parser.add_argument("--include", action="append", default=[])
+    parser = compiler_arguments(__doc__)
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("--ops", default="sum,max", help="the operators that the source has kernels for, or any")
     parser.add_argument("--sums", action="store_true", help="the source has the kernels that add to sums, and no others")
@@ -388,7 +395,6 @@ def main():
     parser.add_argument("--fused", action="store_true", help="the source has the kernels of fused rows, and no others")
     parser.add_argument("--gemv", action="store_true", help="the source has the kernels of products, and no others")
     parser.add_argument("--without-limits", action="store_true", help="the source has the benchmark's loops without limits, and no others")
-    parser.add_argument("source")
     args = parser.parse_args()
     kernels, functions = read(*compile_source(args))
     if args.self_test:

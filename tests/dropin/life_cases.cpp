@@ -13,6 +13,8 @@ namespace nearlight::test {
 
 namespace {
 
+const auto kAPause = std::chrono::milliseconds(100);  // a chance to do it wrong
+
 // Ranks that are threads; made, split, shrunk, finalized, revoked, aborted, destroyed.
 void life() {
   ncclUniqueId id;
@@ -111,7 +113,7 @@ void asked_while_it_ends() {
     });
     CHECK(soon([] { return fakeNcclHeldAt(fakeNcclCompanionIsAsked) == 1; }));
     std::thread ending([&] { CHECK(end(comms[0]) == ncclSuccess); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a chance to do it wrong
+    std::this_thread::sleep_for(kAPause);
     CHECK(!log_has("destroy r0") && !log_has("abort r0") && !log_has("free r0"));
     fakeNcclHoldAt(fakeNcclCompanionIsAsked, 0);
     asking.join();
@@ -123,18 +125,19 @@ void asked_while_it_ends() {
   ends(ncclCommAbort, "stop r0\ngone r0\nabort r0\nfree r0\n");
 }
 
-// Another thread aborts it while a call waits for its operations to end, which they do not.
-void aborted_while_it_is_finalized() {
+// Another thread aborts it while `end` waits for its operations to end, which they do not: it is aborted, and
+// not ended otherwise.
+void aborted_while_it_waits(ncclResult_t (*end)(ncclComm_t)) {
   ncclComm_t comms[2];
   CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
   fakeNcclLogClear();
   fakeNcclHold(1);
   std::thread ending([&] {
-    CHECK(ncclCommFinalize(comms[0]) != ncclSuccess);
+    CHECK(end(comms[0]) != ncclSuccess);
     CHECK(std::strstr(ncclGetLastError(nullptr), "another thread ends it") != nullptr);
   });
   float value = 1, sum = 0;
-  // It is being finalized when calls are passed on.
+  // It is being ended when calls are passed on.
   CHECK(soon([&] {
     return ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comms[0], stream(1)) == ncclSuccess &&
            log_has("nccl AllReduce r0");
@@ -147,8 +150,8 @@ void aborted_while_it_is_finalized() {
   CHECK(ncclCommAbort(comms[1]) == ncclSuccess);
   CHECK(fakeNcclLive() == 0);
 }
-
-const auto kAPause = std::chrono::milliseconds(100);  // a chance to do it wrong
+void aborted_while_it_is_finalized() { aborted_while_it_waits(ncclCommFinalize); }
+void aborted_while_it_is_destroyed() { aborted_while_it_waits(ncclCommDestroy); }
 
 // Another thread aborts it while a call asks NCCL how it is, before it has looked at the companion: the abort
 // waits for that call, which leaves the communicator and all that come after it alone.
@@ -184,31 +187,7 @@ void aborted_while_a_call_begins(ncclResult_t (*end)(ncclComm_t)) {
 void aborted_as_finalizing_begins() { aborted_while_a_call_begins(ncclCommFinalize); }
 void aborted_as_destroying_begins() { aborted_while_a_call_begins(ncclCommDestroy); }
 
-// ... while destroying waits for its operations to end, which they do not: it is aborted, and not destroyed.
-void aborted_while_it_is_destroyed() {
-  ncclComm_t comms[2];
-  CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
-  fakeNcclLogClear();
-  fakeNcclHold(1);
-  std::thread ending([&] {
-    CHECK(ncclCommDestroy(comms[0]) != ncclSuccess);
-    CHECK(std::strstr(ncclGetLastError(nullptr), "another thread ends it") != nullptr);
-  });
-  float value = 1, sum = 0;
-  CHECK(soon([&] {
-    return ncclAllReduce(&value, &sum, 1, ncclFloat32, ncclSum, comms[0], stream(1)) == ncclSuccess &&
-           log_has("nccl AllReduce r0");
-  }));
-  fakeNcclLogClear();
-  CHECK(ncclCommAbort(comms[0]) == ncclSuccess);
-  ending.join();
-  CHECK_LOG("stop r0\ngone r0\nabort r0\nfree r0\n");
-  fakeNcclHold(0);
-  CHECK(ncclCommAbort(comms[1]) == ncclSuccess);
-  CHECK(fakeNcclLive() == 0);
-}
-
-// ... destroys it: what the other call asks of NCCL, it asks of a communicator that is there.
+// Another thread destroys it: what the other call asks of NCCL, it asks of a communicator that is there.
 void destroyed_as_finalizing_begins() {
   ncclComm_t comms[2];
   CHECK(ncclCommInitAll(comms, 2, nullptr) == ncclSuccess);
