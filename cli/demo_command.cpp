@@ -90,7 +90,7 @@ int demo_cuda(const DemoOptions& options, const Workload& workload, const GpuLoo
   // Where NCCL is there, nearlight attaches to it and is measured beside it.
   const bool one_each = bench::one_rank_per_gpu(job.devices);
   job.attach = options.backend == bench::Backend::nccl ||
-               (options.backend == bench::Backend::best && one_each && look.attach());
+               (options.backend == bench::Backend::best && one_each && look.windows());
   if (one_each && look.nccl() && job.devices.size() > 1) job.peers = {"nccl"};
   job.progress = bench::progress_line();
   auto result = bench::run_cuda(job);

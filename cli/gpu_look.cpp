@@ -30,7 +30,7 @@ int look(GpuLook& look) {
   set_text(look.problem, facts.problem.c_str());
   const peers::NcclLook nccl = peers::look_at_nccl();
   set_text(look.nccl_problem, nccl.problem.c_str());
-  set_text(look.attach_problem, nccl.attach_problem.c_str());
+  set_text(look.window_problem, nccl.window_problem.c_str());
   set_text(look.nvshmem_problem, peers::load_nvshmem().status().text().c_str());
   return 0;
 }

@@ -9,11 +9,11 @@ struct GpuLook {
   char problem[256] = {};          // why there are no GPUs; "" otherwise
   char nccl_problem[256] = {};     // why there is no NCCL to measure; "" when there is
   char nvshmem_problem[256] = {};  // why there is no NVSHMEM to measure; "" when there is
-  char attach_problem[256] = {};   // why nearlight cannot attach to NCCL; "" when it can
+  char window_problem[256] = {};   // why NCCL's windows are not used; "" when they are
 
   bool nccl() const { return nccl_problem[0] == 0; }
   bool nvshmem() const { return nvshmem_problem[0] == 0; }
-  bool attach() const { return attach_problem[0] == 0; }
+  bool windows() const { return window_problem[0] == 0; }
 };
 
 // CUDA does not survive a fork, so a child process looks. Takes up to a few seconds, never longer than 60.

@@ -76,7 +76,7 @@ int sms_of(const probe::GpuFacts& gpus) {
   return gpus.devices.empty() ? kUsualSms : gpus.devices[0].sm_count;
 }
 
-std::vector<BackendFact> backends_of(const InfoFacts& facts, const std::string& attach_problem) {
+std::vector<BackendFact> backends_of(const InfoFacts& facts, const std::string& window_problem) {
   std::vector<BackendFact> backends;
   backends.push_back({"host", true, "threads and processes of one machine, shared memory"});
   const bool built = !facts.cuda_compiler.empty();
@@ -85,18 +85,19 @@ std::vector<BackendFact> backends_of(const InfoFacts& facts, const std::string& 
   const bool pair = facts.gpus.first_pair().first >= 0;
   backends.push_back({"cuda_vmm", gpus > 0,
                       gpus == 0 ? no_gpu
-                      : pair    ? "GPUs that reach each other, one process or several; several ranks on a GPU"
+                      : pair    ? "GPUs that reach each other, one process or several, with or without a "
+                                  "communicator of NCCL; several ranks on a GPU"
                                 : "several ranks on one GPU; no two GPUs here reach each other"});
   BackendFact nccl{"nccl_window", false, ""};
   if (gpus == 0) {
     nccl.why = no_gpu;
-  } else if (!attach_problem.empty()) {
-    nccl.why = attach_problem;
+  } else if (!window_problem.empty()) {
+    nccl.why = window_problem;
   } else if (!pair) {
     nccl.why = "needs two GPUs that reach each other";
   } else {
     nccl.available = true;
-    nccl.why = "attaches to communicators of NCCL " + facts.nccl_version;
+    nccl.why = "windows of communicators of NCCL " + facts.nccl_version;
   }
   backends.push_back(nccl);
   return backends;
@@ -104,7 +105,7 @@ std::vector<BackendFact> backends_of(const InfoFacts& facts, const std::string& 
 
 // What a group on these GPUs would be attached to. Without a GPU, that of the one that was measured.
 route::AttachedNccl attached_of(const InfoFacts& facts, const peers::NcclLook& nccl) {
-  if (!nccl.attach_problem.empty()) return {};
+  if (!nccl.problem.empty()) return {};
   int capability = 90;
   if (!facts.gpus.devices.empty()) {
     const auto& device = facts.gpus.devices[0];
@@ -142,7 +143,7 @@ InfoFacts gather_info() {
   facts.nccl_version = nccl.version;
   facts.nccl_faults = nccl.faults;
   facts.nccl_problem = nccl.problem;
-  facts.backends = backends_of(facts, nccl.attach_problem);
+  facts.backends = backends_of(facts, nccl.window_problem);
 
   const Choosing on_host = choosing_of({false, "", 2});
   // Without a GPU, what the GPU would be that was measured.

@@ -12,7 +12,7 @@
 #include "cli/child_program.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/peers/beside.hpp"
-#include "dropin/tally_file.hpp"
+#include "tally/tally_file.hpp"
 
 #ifndef NEARLIGHT_LIBRARIES_FROM_PROGRAMS
 #define NEARLIGHT_LIBRARIES_FROM_PROGRAMS "../lib"
@@ -64,7 +64,7 @@ Result<Environment> environment_of(const RunOptions& options, const std::optiona
 }
 
 void print_stats(const std::string& folder) {
-  const auto tallies = dropin::read_tallies(folder);
+  const auto tallies = tally::read_tallies(folder);
   if (!tallies.ok()) {
     tell(tallies.status());
     return;
@@ -75,7 +75,7 @@ void print_stats(const std::string& folder) {
     std::fprintf(stderr, "nearlight: no process called NCCL\n");
   } else {
     std::fprintf(stderr, "nearlight: what the drop-in took and passed on\n%s",
-                 dropin::tally_text(tallies->processes).c_str());
+                 tally::tally_text(tallies->processes).c_str());
   }
 }
 

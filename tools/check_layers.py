@@ -33,9 +33,10 @@ BELOW = {
     "topology": ["base"],
     "runtime": ["route", "memory", "bootstrap", "topology"],
     "api": ["runtime", "public"],
-    "dropin": ["api"],
+    "tally": ["base"],
+    "dropin": ["api", "tally"],
     "python": ["api"],
-    "cli": ["api", "dropin"],
+    "cli": ["api", "tally"],
     # The installed headers: version.h, nearlight.h, nearlight.hpp, device.cuh, device_host.hpp, device_nccl.cuh. They must stand on their own.
     "public": ["public-protocol"],
     # Whoever only uses nearlight.
@@ -58,7 +59,7 @@ FOLDERS = {
 }
 FOLDERS.update({"src/" + room: room for room in
                 ("base", "exec", "trace", "protocol", "algorithm", "remote", "probe", "route", "memory",
-                 "bootstrap", "topology", "runtime", "api", "dropin")})
+                 "bootstrap", "topology", "runtime", "api", "tally", "dropin")})
 
 # Headers that come from elsewhere: kind -> how they are written.
 FOREIGN = [

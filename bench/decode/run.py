@@ -7,6 +7,8 @@ and none, interleaved in one run.
     run.py --models llama-3.1-8b --json FILE   one of them; the result as JSON
     run.py --ranks 1 --backend cuda --models llama-3.1-8b
                                                on one GPU, without communication: what the fused kernels gain by themselves
+    run.py --shared-gpu --models llama-3.1-8b --samples 5
+                                               all ranks on one GPU, where they take turns: a check, no figure
     run.py --device cpu --models tiny          on CPU ranks, over gloo: a check of this program, no figure
 
 Each variant's step is one CUDA graph. A sample: all ranks meet on the GPU, then the step from its first kernel to its
@@ -19,7 +21,6 @@ fused operations is faster than one without any all-reduce. Each row is printed,
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import json
 import os
@@ -34,23 +35,18 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
-import torch.nn.functional as F
 
+# Beside this file in the GPU bundle.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
 import nearlight
 import nearlight.torch as nl
 from nearlight.torch import _ops
-from decoder import EPS, Decoder, Joins, Shape, shape_of
+from checks import wrong_joins, wrong_sums
+import shared_gpu
+from decoder import Decoder, Joins, Shape, shape_of
+from joins import FUSED, VARIANTS, Direct, FusedNorm, FusedProduct, in_place, left_out_of
 
-# none: partial sums go on unreduced. nccl: torch.distributed's, in place. nccl_direct: ncclAllReduce on the step's own
-# stream, without the process group's stream beside it, as vLLM calls it. nearlight: the operator, out of place.
-# nearlight_norm: each all-reduce together with the residual and the norm behind it. nearlight_gemv: each all-reduce but
-# the embedding's together with the linear layer before it.
-FUSED = ("nearlight_norm", "nearlight_gemv")
-VARIANTS = ("none", "nccl", "nccl_direct", "nearlight", *FUSED)
-# What the fused operations take: see nearlight.torch.
-LEAST_HIDDEN, MOST_HIDDEN, MOST_TOKENS, STEP = 1024, 16384, 16, 8
 WARM_UP = 3
-CHECKED = 3  # replays whose all-reduces are checked
 # How long the start is held up for the host to launch what is measured, in cycles: about a millisecond. Doubled where
 # it does not suffice, up to some 30.
 HOLD_CYCLES, HOLD_MOST = 2_000_000, 64_000_000
@@ -60,77 +56,6 @@ KEPT_VARIABLES = ("NEARLIGHT_", "NCCL_", "CUDA_", "NVSHMEM_", "TORCH_SYMM_MEM_",
 
 # Microseconds, and whether all was launched before the start.
 Sample = tuple[float, bool]
-
-
-class Direct:
-    """ncclAllReduce on the current stream, by a communicator of its own."""
-
-    def __init__(self, rank: int, nranks: int, device: torch.device) -> None:
-        import ctypes
-
-        from nearlight.torch import _nccl
-        identity = [_nccl.unique_id() if rank == 0 else b""]
-        dist.broadcast_object_list(identity, src=0)
-        self.comm = _nccl.NcclCommunicator(identity[0], rank, nranks, device, 60_000)
-        self.call = _nccl.load().ncclAllReduce
-        self.call.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p,
-                              ctypes.c_void_p]
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        result = torch.empty_like(x)
-        code = self.call(x.data_ptr(), result.data_ptr(), x.numel(), nearlight.DataType[str(x.dtype).removeprefix("torch.")], 0,
-                         self.comm.comm, torch.cuda.current_stream().cuda_stream)
-        if code != 0:
-            raise RuntimeError(f"ncclAllReduce: {code}")
-        return result
-
-
-def in_place(x: torch.Tensor) -> torch.Tensor:
-    _ops.plain_all_reduce(x)
-    return x
-
-
-class FusedNorm(Joins):
-    """The all-reduce, the residual and the norm in one kernel."""
-
-    def __init__(self) -> None:
-        super().__init__(nl.all_reduce)
-
-    def joined(self, part: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return nl.all_reduce_rms_norm(part, norm, residual, eps=EPS)
-
-
-class FusedProduct(Joins):
-    """The linear layer and the all-reduce in one kernel."""
-
-    fused_product = True
-
-    def __init__(self) -> None:
-        super().__init__(nl.all_reduce)
-
-    def linear(self, x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor,
-               norm: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.normed(residual + nl.gemv_all_reduce(x, weight), norm)
-
-
-def left_out_of(names: list[str], shape: Shape, batch: int, nranks: int, dtype: str, device: str) -> dict[str, str]:
-    """Which of these variants a row cannot have, and why."""
-    found = {}
-    for name in names:
-        if name in ("nccl", "nccl_direct") and nranks == 1:
-            found[name] = "one rank has nothing to reduce"
-        elif name == "nccl_direct" and device != "cuda":
-            found[name] = "NCCL has no ranks on CPUs"
-        elif name in FUSED and dtype != "bf16":
-            found[name] = f"fused operations take no {dtype}"
-        elif name == "nearlight_norm" and (not LEAST_HIDDEN <= shape.hidden <= MOST_HIDDEN or shape.hidden % STEP):
-            found[name] = f"all_reduce_rms_norm takes a hidden size of {LEAST_HIDDEN} to {MOST_HIDDEN} in steps of {STEP}, not {shape.hidden}"
-        elif name == "nearlight_gemv" and batch > MOST_TOKENS:
-            found[name] = f"gemv_all_reduce takes {MOST_TOKENS} tokens at most, not {batch}"
-        elif name == "nearlight_gemv" and any(size % STEP for size in (shape.hidden, shape.inner // nranks,
-                                                                       shape.heads // nranks * shape.head_size)):
-            found[name] = f"gemv_all_reduce takes sizes that are multiples of {STEP}"
-    return found
 
 
 class Place:
@@ -212,111 +137,6 @@ def agreed(value: Any) -> Any:
     return box[0]
 
 
-def wrong_sums(place: Place, step: Callable[[Joins], torch.Tensor], reduce: Callable[[torch.Tensor], torch.Tensor]) -> int:
-    """Elements of the step's all-reduces that are not the sum of what the ranks gave, in a few replays of a step that keeps
-    both. The step's own result would not do: a matrix product need not come to the same bits each time."""
-    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def keeping(x: torch.Tensor) -> torch.Tensor:
-        given = x.clone()
-        got = reduce(x)
-        kept.append((given, got.clone()))
-        return got
-
-    def recorded() -> torch.Tensor:
-        kept.clear()
-        return step(Joins(keeping))
-
-    replay, _ = place.record(recorded)
-    # Two ranks: one addition, rounded once, whoever does it. More: the order may differ.
-    tolerance = 0.0 if dist.get_world_size() <= 2 else 0.05
-    wrong = 0
-    for _ in range(CHECKED):
-        replay()
-        for given, got in kept:
-            parts = [torch.empty_like(given, dtype=torch.float32) for _ in range(dist.get_world_size())]
-            dist.all_gather(parts, given.float())
-            right = sum(parts[1:], parts[0]).to(got.dtype).float()
-            wrong += int((~torch.isclose(got.float(), right, rtol=tolerance, atol=tolerance)).sum())
-    return wrong
-
-
-@dataclasses.dataclass
-class Kept:
-    """One join: what this rank gave, which is its partial sum or, with a `weight`, the input of a linear layer; and what it got."""
-
-    given: torch.Tensor
-    weight: torch.Tensor | None
-    residual: torch.Tensor | None
-    norm: torch.Tensor
-    normed: torch.Tensor
-    total: torch.Tensor
-
-
-class Watched(Joins):
-    """Does as `joins` do, and keeps each."""
-
-    def __init__(self, joins: Joins) -> None:
-        super().__init__(joins.all_reduce)
-        self.joins = joins
-        self.kept: list[Kept] = []
-
-    def joined(self, part: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._keep(part.clone(), None, residual, norm, self.joins.joined(part, residual, norm))
-
-    def linear(self, x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor,
-               norm: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if not self.joins.fused_product:
-            return super().linear(x, weight, residual, norm)
-        return self._keep(x.clone(), weight, residual, norm, self.joins.linear(x, weight, residual, norm))
-
-    def _keep(self, given: torch.Tensor, weight: torch.Tensor | None, residual: torch.Tensor | None, norm: torch.Tensor,
-              made: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        self.kept.append(Kept(given, weight, None if residual is None else residual.clone(), norm, made[0].clone(), made[1].clone()))
-        return made
-
-
-def wrong_elements(join: Kept) -> int:
-    """Of `total` and of `normed`. Collective.
-
-    Let u be half a unit in the last place of the type, relative (2^-8 of bfloat16). With the ranks' sum S and T = S + residual,
-    both without rounding, the sum is rounded once, and so is the addition: total is within u |S| + u (|T| + u |S|) of T. fp32
-    sums, ours and the reference's, lose something, which counts where S and T are near 0: 2^-12 of a row's typical S covers it.
-    normed is compared with the norm of the total that came out. nearlight rounds it once, PyTorch perhaps also before the
-    weight: it is within 2 u + u^2, and a little for fp32, of that."""
-    part = join.given.float() if join.weight is None else F.linear(join.given.float(), join.weight.float())
-    parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, part)
-    u = torch.finfo(join.total.dtype).eps / 2
-    reduced = torch.stack(parts).double().sum(0)
-    wanted = reduced if join.residual is None else reduced + join.residual.double()
-    total = join.total.double()
-    near = u * ((1 + u) * reduced.abs() + wanted.abs()) + 2.0 ** -12 * reduced.square().mean(-1, keepdim=True).sqrt()
-    wrong = ~((total - wanted).abs() <= near)  # a NaN is wrong
-    right = total * (total.square().mean(-1, keepdim=True) + EPS).rsqrt() * join.norm.double()
-    wrong_norm = ~((join.normed.double() - right).abs() <= (2 * u + u * u + 1e-5) * right.abs())
-    return int(wrong.sum()) + int(wrong_norm.sum())
-
-
-def wrong_joins(place: Place, step: Callable[[Joins], torch.Tensor], joins: Joins, count: int) -> int:
-    """Elements of the step's `count` joins that are not what the ranks' partial sums come to, in a few replays of a step that
-    keeps both; see wrong_elements."""
-    watched = Watched(joins)
-
-    def recorded() -> torch.Tensor:
-        watched.kept.clear()
-        return step(watched)
-
-    replay, _ = place.record(recorded)
-    wrong = 0
-    for _ in range(CHECKED):
-        replay()
-        if len(watched.kept) != count:
-            raise RuntimeError(f"{len(watched.kept)} joins are checked, and the step has {count}")
-        wrong += sum(map(wrong_elements, watched.kept))
-    return wrong
-
-
 def measure(place: Place, model: Decoder, batch: int, variants: dict[str, Joins], samples: int,
             limit_s: float) -> tuple[dict[str, list[Sample]], int]:
     """(variant -> samples, the slowest rank's; elements that are wrong, see wrong_sums and wrong_joins)"""
@@ -358,7 +178,7 @@ def measure(place: Place, model: Decoder, batch: int, variants: dict[str, Joins]
         def step(joins: Joins) -> torch.Tensor:
             return model.step(tokens, joins)
 
-        wrong = sum(wrong_joins(place, step, joins, calls[0]) if name in FUSED else wrong_sums(place, step, joins.all_reduce)
+        wrong = sum(wrong_joins(place.record, step, joins, calls[0]) if name in FUSED else wrong_sums(place.record, step, joins.all_reduce)
                     for name, joins in variants.items() if name in ("nearlight", "nccl_direct", *FUSED))
     return {name: slowest(values) for name, values in times.items()}, max(everybodys(wrong))
 
@@ -406,7 +226,7 @@ def print_row(made: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def machine(place: Place, nranks: int) -> dict[str, Any]:
+def machine(place: Place, nranks: int, shared: bool) -> dict[str, Any]:
     none = {"gpu": "none", "gpus": 0, "link": "none", "driver": "none", "cuda": "none", "nccl": "none"}
     cpu = platform.processor() or "unknown"
     with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -419,14 +239,16 @@ def machine(place: Place, nranks: int) -> dict[str, Any]:
         return none | told
     asked = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"],
                            capture_output=True, text=True, timeout=60, check=False).stdout.strip()
-    return {"gpu": torch.cuda.get_device_name(), "gpus": nranks, "link": "NVLink" if nranks > 1 else "none",
+    return {"gpu": torch.cuda.get_device_name(), "gpus": 1 if shared else nranks, "link": "NVLink" if nranks > 1 and not shared else "none",
             "driver": asked or "unknown", "cuda": str(torch.version.cuda),
             "nccl": ".".join(map(str, torch.cuda.nccl.version()))} | told
 
 
 def rank_main(rank: int, args: argparse.Namespace, store: str) -> None:
     nranks = args.ranks
-    device = torch.device("cuda", rank) if args.device == "cuda" else torch.device("cpu")
+    device = torch.device("cuda", 0 if args.shared_gpu else rank) if args.device == "cuda" else torch.device("cpu")
+    if args.shared_gpu:
+        os.environ.update(shared_gpu.variables_of(rank))
     if args.device == "cuda":
         torch.cuda.set_device(device)
     else:
@@ -447,7 +269,7 @@ def rank_main(rank: int, args: argparse.Namespace, store: str) -> None:
               "commit": args.commit, "command": args.command,
               "env": {name: value for name, value in sorted(os.environ.items()) if name.startswith(KEPT_VARIABLES)
                       and name != "NEARLIGHT_LIB"},
-              "machine": machine(place, nranks), "nearlight": nl._groups.get("").comm.info()._asdict(), "rows": rows}
+              "machine": machine(place, nranks, args.shared_gpu), "nearlight": nl._groups.get("").comm.info()._asdict(), "rows": rows}
     for name in args.models:
         shape = shape_of(name)
         batches = args.batch or [batch for batch in shape.batches if batch <= 32]
@@ -501,6 +323,7 @@ def main() -> int:
     parser.add_argument("--batch", nargs="+", type=int, help="tokens of a step (default: the workload's up to 32)")
     parser.add_argument("--ranks", type=int, default=2, help="GPUs (default 2); 1: no communication, nccl and nccl_direct are left out")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--shared-gpu", action="store_true", help="all ranks on the first GPU, where they take turns: a check, no figure")
     parser.add_argument("--backend", choices=["auto", "nccl", "cuda", "host"], default="auto", help="nearlight's: see nearlight.torch.enable")
     parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
     parser.add_argument("--context", type=int, default=1024, help="tokens in the cache")

@@ -101,8 +101,8 @@ int bench_cuda(const BenchOptions& options, const cli::GpuLook& look) {
                                   "--against: %zu ranks share GPUs, but its peers take one rank per GPU",
                                   devices->size()));
   }
-  if (options.backend == Backend::nccl && !look.attach()) {
-    return report_failure(failure(Code::unsupported, "--backend nccl: %s", look.attach_problem));
+  if (options.backend == Backend::nccl && !look.windows()) {
+    return report_failure(failure(Code::unsupported, "--backend nccl: %s", look.window_problem));
   }
   const bool processes = peers::needs_processes(options);
   if (options.fused != 0 && processes)
@@ -112,7 +112,7 @@ int bench_cuda(const BenchOptions& options, const cli::GpuLook& look) {
   // The best is NCCL's memory where it is there: what a job that uses NCCL already gets. Not beside peers of
   // other makes: they come with an NCCL of their own.
   const bool attach = options.backend == Backend::nccl || (options.backend == Backend::best && !processes &&
-                                                           look.attach() && one_each && devices->size() > 1);
+                                                           look.windows() && one_each && devices->size() > 1);
   auto job = cuda_job(options, *devices, attach);
   if (!job.ok()) return report_failure(job.status());
   if (processes) return peers::bench_in_processes(options, *devices, attach);

@@ -10,7 +10,7 @@ constexpr const char* kWhy = NEARLIGHT_HAS_CUDA ? "built without NCCL's headers"
 
 NcclLook look_at_nccl() {
   NcclLook look;
-  look.problem = look.attach_problem = kWhy;
+  look.problem = look.window_problem = kWhy;
   return look;
 }
 

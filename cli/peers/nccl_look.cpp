@@ -14,14 +14,14 @@ NcclLook look_at_nccl() {
   look.headers = nccl_version_text(NCCL_VERSION_CODE);
   auto nccl = memory::Nccl::find();
   if (!nccl.ok()) {
-    look.problem = look.attach_problem = nccl.status().text();
+    look.problem = look.window_problem = nccl.status().text();
     return look;
   }
   look.path = (*nccl)->path();
   look.version = nccl_version_text((*nccl)->version());
   look.version_code = (*nccl)->version();
   look.faults = route::faults_of_nccl(look.version_code);
-  look.attach_problem = memory::check_nccl_window_version((*nccl)->version()).text();
+  look.window_problem = memory::check_nccl_window_version((*nccl)->version()).text();
   return look;
 }
 

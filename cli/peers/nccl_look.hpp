@@ -12,7 +12,7 @@ struct NcclLook {
   int version_code = 0;        // 22809
   std::string faults;          // of that version, which hand-over avoids; "" for none known
   std::string problem;         // why there is none; "" when there is one
-  std::string attach_problem;  // why nearlight does not attach to its communicators; "" when it does
+  std::string window_problem;  // why its windows are not used; "" when they are
 };
 
 NcclLook look_at_nccl();

@@ -244,7 +244,7 @@ Result<int> tune_cuda(const TuneOptions& options, const cli::GpuLook& look) {
   NL_TRY_ASSIGN(const route::Table start, start_of(target));
   cuda.attach =
       options.backend == bench::Backend::nccl ||
-      (options.backend == bench::Backend::best && bench::one_rank_per_gpu(cuda.devices) && look.attach());
+      (options.backend == bench::Backend::best && bench::one_rank_per_gpu(cuda.devices) && look.windows());
   cuda.comm.timeout = kCallTimeout;
   const auto measure = [&](const Job& job) -> Result<std::vector<Measured>> {
     cuda.cases = job.cases;

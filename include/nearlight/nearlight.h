@@ -218,11 +218,13 @@ NEARLIGHT_API nearlightResult_t nearlightCommCreateCuda(nearlightComm_t* comm, i
                                                         int nranks, const char* key,
                                                         const nearlightConfig_t* config);
 
-/* A GPU rank on top of an NCCL communicator (NCCL 2.28.9 or the versions that docs name; one NVLink domain, a
- * GPU for each rank). Collective over `nccl`, which stays the caller's, must be idle during the call and must
- * outlive the new communicator. Any thread; waits at most config->create_timeout_ms.
- * Errors: nearlightInvalidArgument (comm or nccl is NULL), nearlightUnsupported (built without CUDA or NCCL's
- * headers, another NCCL, ranks that do not reach each other), nearlightInvalidUsage (two ranks on one GPU).
+/* A GPU rank on top of an NCCL communicator (from NCCL 2.19 on). Its memory is in windows of NCCL where they
+ * were tested with that version (2.28.9) and its ranks have them; else it is what the ranks share without
+ * NCCL, for ranks on one host. NEARLIGHT_NCCL_MEMORY decides otherwise; nearlightCommGetInfo tells which and
+ * why. Collective over `nccl`, which stays the caller's, must be idle during the call and must outlive the
+ * new communicator. Any thread; waits at most config->create_timeout_ms. Errors: nearlightInvalidArgument
+ * (comm or nccl is NULL; the variable), nearlightUnsupported (built without CUDA or NCCL's headers, an older
+ * NCCL, ranks that do not reach each other), nearlightInvalidUsage (ranks with different variables).
  */
 NEARLIGHT_API nearlightResult_t nearlightCommAttachNccl(nearlightComm_t* comm, struct ncclComm* nccl,
                                                         const nearlightConfig_t* config);
@@ -300,10 +302,12 @@ typedef struct {
   int32_t early_launch;   /* GPU: 1 where the kernel after a call's may become resident while the call waits,
                              see nearlightConfig_t, and where one rank alone waits for nobody; else 0 */
   uint32_t reserved;      /* 0 */
+  const char* memory_reason; /* why that memory, where another was possible (NEARLIGHT_NCCL_MEMORY); else "".
+                                Text that lives as long as the communicator */
 } nearlightCommInfo_t;
 
 #define NEARLIGHT_COMM_INFO_INITIALIZER \
-  { sizeof(nearlightCommInfo_t), 0, 0, NULL, NULL, 0, 0, 0 }
+  { sizeof(nearlightCommInfo_t), 0, 0, NULL, NULL, 0, 0, 0, NULL }
 
 /* What the communicator is made of. Any thread. Errors: nearlightInvalidArgument (no live communicator, info
  * is NULL or its size is no size). */

@@ -138,6 +138,7 @@ struct Info {
   std::string backend, memory;
   std::uint64_t scratch_bytes = 0;
   bool early_launch = false;
+  std::string memory_reason;  // "": there was no choice
 };
 
 // Whether a communicator has failed, and how.
@@ -301,7 +302,13 @@ class Communicator {
   Info info() const {
     nearlightCommInfo_t info = NEARLIGHT_COMM_INFO_INITIALIZER;
     detail::check(nearlightCommGetInfo(comm_, &info));
-    return {info.rank, info.nranks, info.backend, info.memory, info.scratch_bytes, info.early_launch != 0};
+    return {info.rank,
+            info.nranks,
+            info.backend,
+            info.memory,
+            info.scratch_bytes,
+            info.early_launch != 0,
+            info.memory_reason != nullptr ? info.memory_reason : ""};
   }
   // Whether it has failed by now. Throws only when there is no communicator.
   Status status() const {

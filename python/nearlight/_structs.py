@@ -27,7 +27,7 @@ class Config(Sized):
 
 class CommInfo(Sized):
     _fields_ = [("size", c_size_t), ("rank", c_int32), ("nranks", c_int32), ("backend", c_char_p), ("memory", c_char_p),
-                ("scratch_bytes", c_uint64), ("early_launch", c_int32), ("reserved", c_uint32)]
+                ("scratch_bytes", c_uint64), ("early_launch", c_int32), ("reserved", c_uint32), ("memory_reason", c_char_p)]
 
 
 class CommStatus(Sized):

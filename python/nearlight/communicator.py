@@ -59,6 +59,7 @@ class Info(NamedTuple):
     memory: str
     scratch_bytes: int
     early_launch: bool
+    memory_reason: str  # "": there was no choice
 
 
 class Status(NamedTuple):
@@ -248,7 +249,7 @@ class Communicator:
         info = structs.CommInfo()
         check(lib().nearlightCommGetInfo(self.handle, ctypes.byref(info)))
         return Info(info.rank, info.nranks, _text(info.backend), _text(info.memory), info.scratch_bytes,
-                    bool(info.early_launch))
+                    bool(info.early_launch), _text(info.memory_reason))
 
     def status(self) -> Status:
         """Whether it has failed as far as is known now, and how. Never blocks; any thread."""

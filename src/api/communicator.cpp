@@ -22,6 +22,7 @@ nearlightCommInfo_t info_of(const runtime::Communicator& communicator) {
   info.nranks = communicator.nranks();
   info.backend = communicator.backend();
   info.memory = communicator.memory();
+  info.memory_reason = communicator.memory_reason();
   info.scratch_bytes = communicator.scratch_bytes();
   info.early_launch = communicator.early_launch() ? 1 : 0;
   return info;

@@ -152,6 +152,7 @@ std::vector<Row> all() {
       row_of(kMaxCtas),
       row_of(kRetries),
       row_of(kNcclLib),
+      row_of(kNcclMemory),
       row_of(kNranks),
       row_of(kRank),
       row_of(kRouteTable),

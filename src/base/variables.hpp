@@ -135,6 +135,13 @@ inline constexpr Integer kRetries{
 inline constexpr Text kNcclLib{
     "NEARLIGHT_NCCL_LIB", "a path", "the copy that is loaded, else libnccl.so.2 as the system finds it",
     "The NCCL to use. Needed where several copies are loaded: it says which of them."};
+inline constexpr Text kNcclMemory{
+    "NEARLIGHT_NCCL_MEMORY", "nccl_window or cuda_vmm",
+    "nccl_window where it was tested with this NCCL and gives memory, else cuda_vmm",
+    "Where a communicator that is attached to NCCL's, the drop-in's among them, has its memory: in windows "
+    "of "
+    "NCCL, or in memory that the ranks share without it, which takes ranks of one user in one host and "
+    "container. The same on all ranks."};
 inline constexpr Text kRouteTable{
     "NEARLIGHT_ROUTE_TABLE", "a path", "the table that is shipped",
     "A file with the limits by which routes are chosen, as `nearlight tune` writes it, for groups of the "

@@ -134,7 +134,8 @@ std::string refusal_of(const std::vector<Hello>& hellos) {
 
 std::string in_words(const Communicator& communicator) {
   return "attached: " + std::to_string(communicator.nranks()) + " ranks, " + communicator.memory() + ", " +
-         std::to_string(communicator.scratch_bytes() >> 20) + " MiB of scratch";
+         std::to_string(communicator.scratch_bytes() >> 20) + " MiB of scratch (" +
+         communicator.memory_reason() + ")";
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <chrono>
 #include <memory>
-#include <string_view>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -198,8 +198,9 @@ ncclResult_t finalize_behind(const RealNccl& nccl, const Hold& entry, ncclComm* 
 }
 
 // What other threads do with the communicator: no more of them come, as this one has said that it ends it.
-void wait_for_others(Entry& entry, std::string_view if_not_settled) {
-  if (!wait_until_settled(entry)) log::warn(if_not_settled);
+void wait_for_others(Entry& entry, const char* function) {
+  if (!wait_until_settled(entry))
+    log::warn(std::string(function) + ": the companion of the communicator is still being made, or ended");
   // One that waits for other ranks there is ended by NCCL.
   std::unique_lock lock(entry.guard);
   entry.no_longer.wait_for(lock, kFinalize, [&entry] { return entry.finalizings == 0; });
@@ -258,7 +259,7 @@ ncclResult_t destroy_communicator(const RealNccl& nccl, ncclComm* comm) {
     // It holds a part of the communicator, which goes all the same.
     if (!ended.ok()) log::warn("ncclCommDestroy: " + ended.text());
   }
-  wait_for_others(*entry, "ncclCommDestroy: the companion of the communicator is still being made, or ended");
+  wait_for_others(*entry, "ncclCommDestroy");
   leave(entry, kReason).reset();
   const ncclResult_t result = nccl.ncclCommDestroy(comm);
   if (result != ncclSuccess && result != ncclInProgress) {
@@ -287,7 +288,7 @@ ncclResult_t abort_communicator(const RealNccl& nccl, ncclComm* comm) {
   // Ends what NCCL waits for on behalf of the thread that attaches, and leaves the communicator there.
   if (state == State::attaching && nccl.ncclCommRevoke != nullptr)
     static_cast<void>(nccl.ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
-  wait_for_others(*entry, "ncclCommAbort: the companion of the communicator is still being made, or ended");
+  wait_for_others(*entry, "ncclCommAbort");
   std::shared_ptr<Companion> companion = leave(entry, kAborted);
   // NCCL's kernels end only now, and freeing waits for the device; so NCCL goes first, and what is freed
   // afterwards touches nothing of it.

@@ -60,6 +60,13 @@ Result<route::Route> route_of(const runtime::Communicator& communicator, const R
   return communicator.explain(call_of(row, operation));
 }
 
+// Memory that a program reads and writes in one call is no error to NCCL.
+constexpr runtime::CallOptions as_nccl() {
+  runtime::CallOptions options;
+  options.may_overlap = true;
+  return options;
+}
+
 }  // namespace
 
 Takes all_takes() {
@@ -112,17 +119,17 @@ Status run(runtime::Communicator& communicator, const Operation& operation) {
   if (row->collective == Collective::all_reduce) {
     return communicator.all_reduce(operation.send, operation.recv, operation.count,
                                    static_cast<DataType>(operation.type), static_cast<ReduceOp>(operation.op),
-                                   operation.stream);
+                                   operation.stream, as_nccl());
   }
   if (operation.is_message()) return run_together(communicator, {&operation, 1});
-  return communicator.collective(call_of(*row, operation), operation.stream);
+  return communicator.collective(call_of(*row, operation), operation.stream, as_nccl());
 }
 
 Status run_together(runtime::Communicator& communicator, std::span<const Operation> messages) {
   std::vector<runtime::MessageCall> calls;
   calls.reserve(messages.size());
   for (const Operation& message : messages) calls.push_back(message_of(message));
-  return communicator.messages(calls, messages.front().stream);
+  return communicator.messages(calls, messages.front().stream, as_nccl());
 }
 
 }  // namespace nearlight::dropin

@@ -16,11 +16,16 @@
 #include "base/unique_fd.hpp"
 #include "base/variables.hpp"
 #include "dropin/real_nccl.hpp"
-#include "dropin/tally_file.hpp"
+#include "tally/tally_file.hpp"
 
 namespace nearlight::dropin {
 
 namespace {
+
+using tally::kSizeClasses;
+using tally::kTallyCells;
+using tally::TallyCell;
+using tally::TallyFile;
 
 // Which row of the file a reason of a function and size has. Written by who comes first.
 struct Key {
@@ -54,13 +59,13 @@ TallyFile* open_file() {
   }
   if (memory == MAP_FAILED) return nullptr;  // nothing is counted then
   auto* const file = new (memory) TallyFile;
-  file->version = kTallyVersion;
+  file->version = tally::kTallyVersion;
   file->cells = kTallyCells;
   file->process = ::getpid();
   put(file->program, program_invocation_short_name);
   if (const RealNccl* const nccl = real_nccl(); nccl != nullptr)
     put(file->nccl, ("NCCL " + std::to_string(nccl->version) + " in " + nccl->path).c_str());
-  std::memcpy(file->magic, kTallyMagic, sizeof kTallyMagic);
+  std::memcpy(file->magic, tally::kTallyMagic, sizeof tally::kTallyMagic);
   return file;
 }
 
@@ -114,7 +119,7 @@ void add(std::uint32_t what, std::uint32_t size, const Verdict& verdict, const c
 
 void count(const Operation& operation, const Verdict& verdict) {
   const std::size_t bytes = operation.bytes();
-  add(static_cast<std::uint32_t>(operation.function), size_class_of(bytes), verdict,
+  add(static_cast<std::uint32_t>(operation.function), tally::size_class_of(bytes), verdict,
       name_of(operation.function), bytes);
 }
 

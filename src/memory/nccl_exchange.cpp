@@ -1,18 +1,15 @@
 #include "memory/nccl_exchange.hpp"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <utility>
 
+#include "base/host_place.hpp"
 #include "memory/cuda_driver.hpp"
 #include "memory/nccl_api.hpp"
 #include "memory/nccl_call.hpp"
@@ -68,31 +65,6 @@ class Staging {
   std::atomic<bool> busy_{false};
 };
 
-// Enough to tell whether two processes see each other's numbers.
-struct Place {
-  char boot[40] = {};
-  std::uint64_t namespace_inode = 0;
-  std::int64_t pid = 0;
-
-  bool same_numbers(const Place& other) const {
-    return boot[0] != '\0' && std::memcmp(boot, other.boot, sizeof boot) == 0 && namespace_inode != 0 &&
-           namespace_inode == other.namespace_inode;
-  }
-};
-
-// What cannot be found out stays empty and equals nothing.
-Place this_place() {
-  Place place;
-  if (std::FILE* const file = std::fopen("/proc/sys/kernel/random/boot_id", "r"); file != nullptr) {
-    if (std::fgets(place.boot, sizeof place.boot, file) == nullptr) place.boot[0] = '\0';
-    static_cast<void>(std::fclose(file));
-  }
-  struct stat info {};
-  if (::stat("/proc/self/ns/pid", &info) == 0) place.namespace_inode = info.st_ino;
-  place.pid = ::getpid();
-  return place;
-}
-
 class NcclExchange final : public Exchange {
  public:
   NcclExchange(const Nccl& nccl, ncclComm* comm, int device, int rank, int nranks,
@@ -146,11 +118,11 @@ class NcclExchange final : public Exchange {
   }
 
   Status learn_processes(Deadline deadline) {
-    NL_TRY_ASSIGN(const std::vector<Place> places, gather_values(*this, this_place(), deadline));
-    for (const Place& place : places) {
+    NL_TRY_ASSIGN(const std::vector<HostPlace> places, gather_values(*this, this_host_place(), deadline));
+    for (const HostPlace& place : places) {
       if (!place.same_numbers(places[0])) return {};
     }
-    for (const Place& place : places) processes_.push_back(static_cast<pid_t>(place.pid));
+    for (const HostPlace& place : places) processes_.push_back(static_cast<pid_t>(place.pid));
     return {};
   }
 

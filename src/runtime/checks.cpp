@@ -40,7 +40,7 @@ Status check_reduction(DataType type, const Reduction& reduction) {
 }
 
 Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type,
-                     const Reduction& reduction) {
+                     const Reduction& reduction, bool may_overlap) {
   const std::size_t element = size_of(type);
   if (element == 0)
     return failure(Code::invalid_argument, "type: %d is no data type of this version",
@@ -63,7 +63,7 @@ Status check_buffers(const void* send, const void* recv, std::size_t count, Data
                    "count: %zu elements from send (%p) or recv (%p) reach past the last address", count, send,
                    recv);
   }
-  if (from != to && from < to + bytes && to < from + bytes) {
+  if (!may_overlap && from != to && from < to + bytes && to < from + bytes) {
     return failure(Code::invalid_argument,
                    "send (%p) and recv (%p) overlap without being the same, %zu bytes each", send, recv,
                    static_cast<std::size_t>(bytes));

@@ -19,9 +19,9 @@ namespace nearlight::runtime {
 // Whether there is such an operator for the type; names op.
 Status check_reduction(DataType type, const Reduction& reduction);
 
-// The arguments of one reduction; count > 0.
+// The arguments of one reduction; count > 0. `may_overlap`: see CallOptions.
 Status check_buffers(const void* send, const void* recv, std::size_t count, DataType type,
-                     const Reduction& reduction);
+                     const Reduction& reduction, bool may_overlap = false);
 
 // CPU ranks.
 Status check_no_stream(Stream stream);

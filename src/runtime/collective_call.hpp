@@ -49,7 +49,8 @@ inline std::size_t input_bytes(const CollectiveCall& call, int rank, int nranks)
 }
 
 // Code::invalid_argument names the argument. Also with count 0, but then no pointer is looked at.
-Status check_call(const CollectiveCall& call, int rank, int nranks);
+// `may_overlap`: see CallOptions.
+Status check_call(const CollectiveCall& call, int rank, int nranks, bool may_overlap = false);
 
 // In bytes where they are moved, in elements where they are reduced. Not `span`. The call has been checked.
 algorithm::Parts parts_of(const CollectiveCall& call, int rank, int nranks);

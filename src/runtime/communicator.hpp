@@ -103,6 +103,10 @@ struct CallOptions {
   std::uint32_t first_slot = 0;
   // Fused calls on GPUs: CTAs that share a row, 1, 2, 4 or 8; 0: from the route.
   std::uint32_t spread = 0;
+  // Buffers of all_reduce, collective and messages may overlap beyond what is in place, as NCCL has it: no
+  // error, but what such memory holds afterwards is not defined. An all-to-all whose input is its output is
+  // right by the ranks' own way. Check mode refuses overlaps all the same.
+  bool may_overlap = false;
   // Of a communicator that traces: this call does not, and runs the code of one that does not.
   bool untraced = false;
   // The benchmark's code (runtime/instead.hpp), which outlives the call; all_reduce alone, and on GPUs loops
@@ -140,6 +144,8 @@ class Communicator {
   virtual const char* backend() const = 0;
   // The heap's kind: "shm", "cuda_vmm", "nccl_window".
   virtual const char* memory() const = 0;
+  // Why it is that one, where another was possible; else "". Lives as long as the communicator.
+  virtual const char* memory_reason() const { return ""; }
 
   // recv[i] = op over ranks of send[i], `count` elements of `type`, bitwise the same on all ranks and (unless
   // Options::deterministic is false) from run to run (handed to NCCL: as NCCL computes it). In place when

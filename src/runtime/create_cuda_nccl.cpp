@@ -1,4 +1,6 @@
 // GPU communicators on top of an NCCL communicator. See create.hpp.
+#include <utility>
+
 #include "memory/nccl_api.hpp"
 #include "memory/nccl_exchange.hpp"
 #include "memory/nccl_window_heap.hpp"
@@ -6,6 +8,9 @@
 #include "runtime/create.hpp"
 #include "runtime/cuda_communicator.hpp"
 #include "runtime/nccl_fallback.hpp"
+#include "runtime/nccl_memory.hpp"
+#include "runtime/recovery.hpp"
+#include "runtime/vmm_heap.hpp"
 
 namespace nearlight::runtime {
 
@@ -13,12 +18,31 @@ Result<std::unique_ptr<Communicator>> create_cuda_nccl(ncclComm* comm, const Opt
   if (comm == nullptr) return failure(Code::invalid_argument, "comm is null");
   NL_TRY_ASSIGN(const memory::Nccl* const nccl, memory::Nccl::attached());
   NL_TRY_ASSIGN(const int device, nccl->comm_device(comm));
-  NL_TRY_ASSIGN(auto exchange, memory::create_nccl_exchange(comm, create_deadline(options)));
-  const auto make_heap = [](void* context, Exchange&, int, std::size_t bytes, Deadline deadline) {
-    return memory::create_nccl_window_heap(static_cast<ncclComm*>(context), bytes, deadline);
+  const Deadline deadline = create_deadline(options);
+  NL_TRY_ASSIGN(const std::shared_ptr<Exchange> known, memory::create_nccl_exchange(comm, deadline));
+
+  const auto make_window = [](void* context, Exchange&, int, std::size_t bytes, Deadline until) {
+    return memory::create_nccl_window_heap(static_cast<ncclComm*>(context), bytes, until);
   };
-  return CudaCommunicator::create(std::move(exchange), device, true, make_heap, comm, options,
-                                  make_nccl_fallback(*nccl, comm, device));
+  // A limit that is none stays as it is, for creation to refuse it.
+  const auto in_time = [&options](Deadline until) {
+    Options left = options;
+    if (check_limit("create_timeout", options.create_timeout).ok())
+      left.create_timeout = until.left_or_1_ms();
+    return left;
+  };
+  NcclMemories memories;
+  memories.nccl = nccl->describe();
+  memories.windows_tested = memory::check_nccl_window_version(nccl->version());
+  memories.windows = [&](const std::string& reason) {
+    return CudaCommunicator::create(known, device, {make_window, comm, true, reason}, in_time(deadline),
+                                    make_nccl_fallback(*nccl, comm, device));
+  };
+  memories.vmm = [&](std::unique_ptr<Exchange> met, const std::string& reason, Deadline until) {
+    return CudaCommunicator::create(std::move(met), device, {make_vmm_heap, nullptr, false, reason},
+                                    in_time(until), make_nccl_fallback(*nccl, comm, device));
+  };
+  return create_on_nccl_memory(*known, memories, deadline);
 }
 
 }  // namespace nearlight::runtime

@@ -69,7 +69,7 @@ Result<protocol::ChannelMemory> CudaCommunicator::make_channels(protocol::Channe
   limits.peers = peers;
   limits.shape = shape;
   limits.collective = static_cast<std::uint32_t>(kChannel);
-  NL_TRY_ASSIGN(auto heap, wish_.make_heap(wish_.context, *exchange_, device_,
+  NL_TRY_ASSIGN(auto heap, wish_.heap.make(wish_.heap.context, *exchange_, device_,
                                            protocol::plan_channels(shape).shared_bytes, deadline));
   auto channels = std::make_unique<CudaChannels>(device_, std::move(heap), limits);
   // Nobody leaves before all are ready: a fast rank's first message must find memory at rest.

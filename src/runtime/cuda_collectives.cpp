@@ -57,7 +57,7 @@ Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream s
                                             const CallOptions& options, bool& capturing) {
   const bool own_way_failed = this->own_way_failed();
   if (own_way_failed) NL_TRY(may_go_elsewhere(options.algorithm.value_or(way())));
-  NL_TRY(check_call(call, rank_, nranks()));
+  NL_TRY(check_call(call, rank_, nranks(), options.may_overlap && !check_));
   const bool agrees = agrees_on_most(call.collective);
   if (call.count == 0 && !agrees) return {};
   const DeviceGuard guard(device_);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <nearlight/detail/protocol/region.hpp>
@@ -36,12 +37,17 @@ class CudaCommunicator final : public Communicator {
   // Makes the heap once its size is known; collective.
   using MakeHeap = Result<std::unique_ptr<memory::Heap>> (*)(void* context, Exchange& exchange, int device,
                                                              std::size_t bytes, Deadline deadline);
+  // Where the heap comes from.
+  struct HeapPlan {
+    MakeHeap make = nullptr;
+    void* context = nullptr;
+    bool one_rank_per_gpu = false;  // two ranks on one GPU are unsupported
+    std::string reason = {};        // of memory_reason()
+  };
 
-  // `one_rank_per_gpu`: two ranks on one GPU are an error. `fallback`: who takes what is handed over, or
-  // null.
+  // `fallback`: who takes what is handed over, or null.
   static Result<std::unique_ptr<Communicator>> create(std::shared_ptr<Exchange> exchange, int device,
-                                                      bool one_rank_per_gpu, MakeHeap make_heap,
-                                                      void* context, const Options& options,
+                                                      const HeapPlan& plan, const Options& options,
                                                       std::unique_ptr<Fallback> fallback = nullptr);
   ~CudaCommunicator() override;
 
@@ -49,6 +55,7 @@ class CudaCommunicator final : public Communicator {
   int nranks() const override { return layout_.nranks; }
   const char* backend() const override { return "cuda"; }
   const char* memory() const override { return heap_->kind(); }
+  const char* memory_reason() const override { return wish_.heap.reason.c_str(); }
   Status all_reduce(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                     Stream stream, const CallOptions& options) override;
   Status collective(const CollectiveCall& call, Stream stream, const CallOptions& options) override;
@@ -188,9 +195,7 @@ class CudaCommunicator final : public Communicator {
   std::chrono::nanoseconds timeout_{};
   // What creation was asked for, to do it again with fewer ranks.
   struct Wish {
-    bool one_rank_per_gpu = false;
-    MakeHeap make_heap = nullptr;
-    void* context = nullptr;
+    HeapPlan heap = {};
     Options options = {};
   };
   Wish wish_;

@@ -61,8 +61,7 @@ bool asks_for_lines(const route::Forced& forced) {
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<Exchange> exchange, int device,
-                                                               bool one_rank_per_gpu, MakeHeap make_heap,
-                                                               void* context, const Options& options,
+                                                               const HeapPlan& plan, const Options& options,
                                                                std::unique_ptr<Fallback> fallback) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
   const Deadline deadline = create_deadline(options);
@@ -83,7 +82,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   const bool dumps = *answers || writes_dumps;
   NL_TRY(check_options_agree(*exchange, options, settings.value(), deadline));
   NL_TRY_ASSIGN(const auto places, gather_values(*exchange, place.value(), deadline));
-  NL_TRY_ASSIGN(const int per_gpu, ranks_per_gpu(places, one_rank_per_gpu));
+  NL_TRY_ASSIGN(const int per_gpu, ranks_per_gpu(places, plan.one_rank_per_gpu));
   const Steering& steering = settings.value().steering;
   const route::Target target{true, common_gpu(places), nranks};
   const route::Table table = steering.table.value_or(route::shipped_table(target));
@@ -117,7 +116,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   comm->lines_ = lines;
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
-  comm->wish_ = {one_rank_per_gpu, make_heap, context, options};
+  comm->wish_ = {plan, options};
   comm->survivors_ = Survivors(*exchange);
   comm->table_ = table;
   comm->path_ = number_of(steering.forced);
@@ -175,9 +174,10 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   NL_TRY(agree(*exchange, prepare(), deadline));
   std::size_t bytes = comm->pipes_at_ + comm->lanes_ * algorithm::pipe_bytes(pipe_layout(comm->layout_));
   if (may_use_lines) bytes = std::max(bytes, options.heap_offset + probe::kLineTestBytes);
-  auto heap = make_heap(context, *exchange, device, bytes, deadline);
+  auto heap = plan.make(plan.context, *exchange, device, bytes, deadline);
   NL_TRY(heap.status().with_context(scratch_in_words(sizes.regions, comm->layout_)));
   comm->heap_ = std::move(*heap);
+  comm->route_log_.note_memory(comm->memory(), plan.reason);
   comm->exchange_ = std::move(exchange);
   Exchange& group = *comm->exchange_;
   // Before any kernel of ours may be waiting.

@@ -48,7 +48,7 @@ Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone) {
       ++here;
       if (alone) {
         return failure(
-            Code::invalid_usage,
+            Code::unsupported,
             "ranks %zu and %zu are on the same GPU (device %d): their kernels might never run together", b, a,
             places[a].device);
       }

@@ -77,8 +77,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::shrink(
   early_ = {};  // the smaller one's, now
   Options options = wish_.options;
   options.create_timeout = deadline.left_or_1_ms();
-  NL_TRY_ASSIGN(auto smaller,
-                create(exchange_, device_, wish_.one_rank_per_gpu, wish_.make_heap, wish_.context, options));
+  NL_TRY_ASSIGN(auto smaller, create(exchange_, device_, wish_.heap, options));
   exchange_.reset();
   return smaller;
 }

@@ -36,7 +36,7 @@ Status HostCommunicator::run_collective(const CollectiveCall& call, Stream strea
                                         const CallOptions& options) {
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
-  NL_TRY(check_call(call, rank(), nranks()));
+  NL_TRY(check_call(call, rank(), nranks(), options.may_overlap && !check_));
   if (check_) {
     NL_TRY(compare_calls({.collective = call.collective,
                           .count = call.count,

@@ -254,7 +254,7 @@ Status HostCommunicator::all_reduce(const void* send, void* recv, std::size_t co
   calls_.begin(Collective::all_reduce, count, type, op.op);
   if (retry_.attempts == 0 || nranks() == 1)
     return calls_.end(run_all_reduce(send, recv, count, type, op, stream, options));
-  return calls_.end(run_with_retries(send != recv, [&](bool first) {
+  return calls_.end(run_with_retries(send != recv && !options.may_overlap, [&](bool first) {
     CallOptions without_hooks = options;
     if (!first) without_hooks.delay_ns = without_hooks.packet_fault = 0;
     return run_all_reduce(send, recv, count, type, op, stream, without_hooks);
@@ -265,7 +265,7 @@ Status HostCommunicator::run_all_reduce(const void* send, void* recv, std::size_
                                         const Reduction& op, Stream stream, const CallOptions& options) {
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
-  if (count != 0) NL_TRY(check_buffers(send, recv, count, type, op));
+  if (count != 0) NL_TRY(check_buffers(send, recv, count, type, op, options.may_overlap && !check_));
   if (check_)
     NL_TRY(compare_calls(
         {Collective::all_reduce, count, type, op.op, path_.load(std::memory_order_relaxed), options}));

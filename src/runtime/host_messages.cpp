@@ -31,7 +31,7 @@ Status HostCommunicator::run_messages(std::span<const MessageCall> group, Stream
   if (failed()) return status();
   NL_TRY(check_no_stream(stream));
   for (const MessageCall& message : group) NL_TRY(check_message(message, nranks()));
-  NL_TRY(check_together(group, rank()));
+  NL_TRY(check_together(group, rank(), options.may_overlap && !check_));
   const auto facts_of = [this](std::size_t count, DataType type) { return message_facts(count, type); };
   NL_TRY_ASSIGN(const MessagePlan plan, plan_messages(group, rank(), nranks(), facts_of, options));
   for (const MessagePlan::Copy& copy : plan.copies) std::memcpy(copy.to, copy.from, copy.bytes);

@@ -75,9 +75,9 @@ std::vector<const MessageCall*> in_place(std::span<const MessageCall> group, int
 
 }  // namespace
 
-Status check_together(std::span<const MessageCall> group, int rank) {
+Status check_together(std::span<const MessageCall> group, int rank, bool may_overlap) {
   NL_TRY(check_own(group, rank));
-  if (group.size() < 2) return {};
+  if (may_overlap || group.size() < 2) return {};
   std::vector<const MessageCall*> by_place;
   by_place.reserve(group.size());
   const auto unchanged = in_place(group, rank);

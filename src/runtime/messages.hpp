@@ -39,8 +39,8 @@ struct MessageCall {
 Status check_message(const MessageCall& message, int nranks);
 // Of messages that have been checked and go together. Code::invalid_usage: what this rank sends to itself is
 // not what it receives from itself; Code::invalid_argument: a receive's buffer lies across that of another
-// message (but for a message to oneself in place).
-Status check_together(std::span<const MessageCall> group, int rank);
+// message (but for a message to oneself in place), unless it `may_overlap` (CallOptions).
+Status check_together(std::span<const MessageCall> group, int rank, bool may_overlap = false);
 
 // Bytes that a rank sends, and that it receives.
 struct MessageBytes {

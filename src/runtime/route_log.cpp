@@ -18,6 +18,10 @@ void RouteLog::note(const route::Placement& placement) const {
   if (on_) log::note("route: fastest slots: " + placement.in_words());
 }
 
+void RouteLog::note_memory(const std::string& memory, const std::string& reason) const {
+  if (on_ && !reason.empty()) log::note("route: memory " + memory + ": " + reason);
+}
+
 void RouteLog::say_once(Collective collective, std::size_t count, DataType type, ReduceOp op, int nranks,
                         const route::Route& route) {
   const std::size_t bytes = count * size_of(type);

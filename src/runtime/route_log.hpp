@@ -24,6 +24,8 @@ class RouteLog {
   // Of a communicator: what its routes are chosen by.
   void begin(const route::Table& table, const route::Target& target, bool left_aside) const;
   void note(const route::Placement& placement) const;
+  // Where the memory is, and why; says nothing where there was no choice.
+  void note_memory(const std::string& memory, const std::string& reason) const;
   void note(Collective collective, std::size_t count, DataType type, ReduceOp op, int nranks,
             const route::Route& route) {
     if (on_) say_once(collective, count, type, op, nranks, route);

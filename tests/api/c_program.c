@@ -41,7 +41,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightConfig_t, early_launch, 56, 4);
   PIN_FIELD(nearlightConfig_t, reserved, 60, 4);
 
-  CHECK(sizeof(nearlightCommInfo_t) == 48);
+  CHECK(sizeof(nearlightCommInfo_t) == 56);
   PIN_FIELD(nearlightCommInfo_t, size, 0, 8);
   PIN_FIELD(nearlightCommInfo_t, rank, 8, 4);
   PIN_FIELD(nearlightCommInfo_t, nranks, 12, 4);
@@ -50,6 +50,7 @@ static void check_layouts(void) {
   PIN_FIELD(nearlightCommInfo_t, scratch_bytes, 32, 8);
   PIN_FIELD(nearlightCommInfo_t, early_launch, 40, 4);
   PIN_FIELD(nearlightCommInfo_t, reserved, 44, 4);
+  PIN_FIELD(nearlightCommInfo_t, memory_reason, 48, 8);
 
   CHECK(sizeof(nearlightCommStatus_t) == 560);
   PIN_FIELD(nearlightCommStatus_t, size, 0, 8);

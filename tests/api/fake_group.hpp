@@ -54,9 +54,9 @@ inline std::vector<Created> create_pair(const FakePair& pair) {
       const auto i = static_cast<std::size_t>(rank);
       const fault_points::Planted planted(
           rank == 1 && pair.on_rank_1 ? pair.on_rank_1 : [](const fault_points::Point&) { return Status(); });
-      created[i] = runtime::CudaCommunicator::create(std::move(exchanges[i]), pair.devices[i], false,
-                                                     make_heap, nullptr, pair.options,
-                                                     pair.fallback ? pair.fallback(rank) : nullptr);
+      created[i] =
+          runtime::CudaCommunicator::create(std::move(exchanges[i]), pair.devices[i], {make_heap},
+                                            pair.options, pair.fallback ? pair.fallback(rank) : nullptr);
       // When putting it back is what fails there is nobody to tell.
       if (fake_cuda::failed_call() != "cudaSetDevice") {
         EXPECT_EQ(fake_cuda::current_device(), 0) << "the thread's device was not put back";

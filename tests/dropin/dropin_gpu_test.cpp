@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "dropin/tally_file.hpp"
+#include "tally/tally_file.hpp"
 #include "tests/dropin/gpu_cases.hpp"
 #include "tests/support/gpu_support.hpp"
 #include "tests/support/spawned.hpp"
@@ -42,22 +42,33 @@ class Folder {
 
 using Functions = std::vector<std::string>;
 
-// `processes`: one a rank. Checks that the program was right, and that calls of each of `taken` were taken;
-// where there are none, that nothing was.
+// NCCL refuses two ranks on one GPU of one host, so each says that it is on a host of its own, and NCCL's
+// calls go through a socket. Nearlight has its memory without NCCL.
+Functions on_one_gpu(int rank) {
+  return {"NCCL_HOSTID=rank" + std::to_string(rank), "NCCL_SOCKET_IFNAME=lo", "CUDA_VISIBLE_DEVICES=0"};
+}
+
+// `processes`: one a rank. `shared`: of one GPU. Checks that the program was right, and that calls of each of
+// `taken` were taken; where there are none, that nothing was.
 void run_program_of_nccl(const std::string& name, bool processes = false, const Functions& more = {},
-                         const Functions& taken = {"AllReduce"}) {
+                         const Functions& taken = {"AllReduce"}, bool shared = false) {
   const Folder folder;
   std::vector<std::string> environment = {"LD_PRELOAD=" + drop_in(),
                                           "NEARLIGHT_DROPIN_STATS=" + folder.counts()};
   environment.insert(environment.end(), more.begin(), more.end());
   std::vector<Spawned> programs;
   for (int rank = 0; rank < (processes ? 2 : 1); ++rank) {
+    std::vector<std::string> of_rank = environment;
+    if (shared) {
+      const Functions one_gpu = on_one_gpu(rank);
+      of_rank.insert(of_rank.end(), one_gpu.begin(), one_gpu.end());
+    }
     programs.emplace_back(std::vector<std::string>{own_program(), "--case", name,
                                                    std::to_string(processes ? rank : -1), folder.meeting()},
-                          environment);
+                          of_rank);
   }
   for (Spawned& program : programs) EXPECT_EQ(program.wait(std::chrono::seconds(100)), 0) << program.output();
-  const auto tallies = dropin::read_tallies(folder.counts());
+  const auto tallies = tally::read_tallies(folder.counts());
   ASSERT_TRUE(tallies.ok()) << tallies.status().to_string();
   EXPECT_TRUE(tallies->bad.empty());
   std::map<std::string, std::uint64_t> calls;
@@ -66,7 +77,7 @@ void run_program_of_nccl(const std::string& name, bool processes = false, const 
       if (row.taken && row.count > 0 && row.what != "communicator") calls[row.what] += row.count;
     }
   }
-  const std::string text = dropin::tally_text(tallies->processes);
+  const std::string text = tally::tally_text(tallies->processes);
   for (const std::string& function : taken) EXPECT_GT(calls[function], 0U) << function << "\n" << text;
   if (taken.empty()) {
     EXPECT_TRUE(calls.empty()) << text;
@@ -107,6 +118,30 @@ TEST(DropInTwoGpus, SwitchedOff) { run_program_of_nccl("groups", false, {"NEARLI
 TEST(DropInTwoGpus, WithoutMulticast) { run_program_of_nccl("groups", false, {"NCCL_NVLS_ENABLE=0"}); }
 // GPUs that NCCL keeps apart: nearlight does not attach, NCCL carries all, and one reason says so.
 TEST(DropInTwoGpus, WithoutPeerAccess) { run_program_of_nccl("groups", false, {"NCCL_P2P_DISABLE=1"}, {}); }
+// Memory that has nothing to do with NCCL, by the switch.
+const Functions kOwnMemory = {"NEARLIGHT_NCCL_MEMORY=cuda_vmm"};
+TEST(DropInTwoGpus, MemoryWithoutNccl) { run_program_of_nccl("groups", false, kOwnMemory); }
+TEST(DropInTwoGpus, MemoryWithoutNcclOfTwoProcesses) { run_program_of_nccl("types", true, kOwnMemory); }
+
+// Two processes that take turns on one GPU.
+void run_on_one_gpu(const std::string& name, Functions more = {}, const Functions& taken = {"AllReduce"}) {
+  more.insert(more.end(), kOwnMemory.begin(), kOwnMemory.end());
+  run_program_of_nccl(name, true, more, taken, true);
+}
+// These ranks have no windows together, which is found out, and the other memory taken, without a word.
+TEST(DropInSharedGpu, WithoutWindows) { run_program_of_nccl("left", true, {}, {"AllReduce"}, true); }
+TEST(DropInSharedGpu, TypesOperatorsCounts) { run_on_one_gpu("types"); }
+TEST(DropInSharedGpu, Graphs) { run_on_one_gpu("graphs"); }
+TEST(DropInSharedGpu, Groups) { run_on_one_gpu("groups"); }
+TEST(DropInSharedGpu, StreamsThatNothingJoins) { run_on_one_gpu("streams"); }
+TEST(DropInSharedGpu, SplitAbortedAndDestroyed) { run_on_one_gpu("communicators"); }
+TEST(DropInSharedGpu, GroupsWithEveryFunctionTaken) {
+  run_on_one_gpu("groups", kTakeAll, {"AllReduce", "AllGather"});
+}
+TEST(DropInSharedGpu, EveryFunction) { run_on_one_gpu("every_function", kTakeAll, kAll); }
+TEST(DropInSharedGpu, EveryFunctionWithAllReduceTaken) { run_on_one_gpu("every_function"); }
+TEST(DropInSharedGpu, ARankThatIsDoneFirst) { run_on_one_gpu("left"); }
+TEST(DropInSharedGpu, SwitchedOff) { run_on_one_gpu("groups", {"NEARLIGHT_DROPIN=0"}, {}); }
 
 }  // namespace
 }  // namespace nearlight::test

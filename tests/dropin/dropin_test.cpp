@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "dropin/tally_file.hpp"
+#include "tally/tally_file.hpp"
 #include "tests/support/spawned.hpp"
 
 namespace nearlight::test {
@@ -46,8 +46,8 @@ class Folder {
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   std::string variable() const { return "NEARLIGHT_DROPIN_STATS=" + path_; }
-  std::vector<dropin::ProcessTally> read() const {
-    auto read = dropin::read_tallies(path_);
+  std::vector<tally::ProcessTally> read() const {
+    auto read = tally::read_tallies(path_);
     EXPECT_TRUE(read.ok()) << read.status().to_string();
     if (!read.ok()) return {};
     EXPECT_TRUE(read->bad.empty()) << read->bad[0].to_string();
@@ -58,7 +58,7 @@ class Folder {
   std::string path_;
 };
 
-std::uint64_t count_of(const std::vector<dropin::ProcessTally>& tallies, const std::string& what,
+std::uint64_t count_of(const std::vector<tally::ProcessTally>& tallies, const std::string& what,
                        const std::string& size, bool taken, const std::string& reason) {
   std::uint64_t count = 0;
   for (const auto& tally : tallies) {
@@ -161,7 +161,7 @@ TEST(DropIn, CountsByFunctionSizeAndReason) {
   EXPECT_EQ(
       count_of(tallies, "AllReduce", "to 1 KiB", false, "the communicator was not made through the drop-in"),
       1U);
-  const std::string text = dropin::tally_text(tallies);
+  const std::string text = tally::tally_text(tallies);
   EXPECT_NE(text.find("0 calls taken, 13 forwarded"), std::string::npos) << text;
 }
 

@@ -37,22 +37,26 @@ void cuda(cudaError_t error, const char* call) {
 
 constexpr std::size_t kBytes = std::size_t{4} << 20;
 
-// One rank: its GPU, two streams, buffers and a communicator.
+// One rank: its GPU (the only one, where there is one), two streams, buffers and a communicator.
 struct Rank {
   int rank = 0;
+  int device = 0;
   ncclComm_t comm = nullptr;
   cudaStream_t streams[2] = {};
   unsigned char *send = nullptr, *recv = nullptr;
 
   void make(int which) {
     rank = which;
-    CUDA(cudaSetDevice(rank));
+    int devices = 0;
+    CUDA(cudaGetDeviceCount(&devices));
+    device = devices > 0 ? rank % devices : 0;
+    CUDA(cudaSetDevice(device));
     for (auto& stream : streams) CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CUDA(cudaMalloc(reinterpret_cast<void**>(&send), kBytes));
     CUDA(cudaMalloc(reinterpret_cast<void**>(&recv), kBytes));
   }
   void fill(std::size_t count, ncclDataType_t type, ncclRedOp_t op, int salt, int stream = 0) const {
-    CUDA(cudaSetDevice(rank));
+    CUDA(cudaSetDevice(device));
     const auto bytes = inputs(count, type, op, rank, salt);
     CUDA(cudaMemcpyAsync(send, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, streams[stream]));
     CUDA(cudaMemsetAsync(recv, 0xEE, bytes.size() + 64, streams[stream]));
@@ -60,7 +64,7 @@ struct Rank {
   }
   void check(const unsigned char* at, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int salt,
              const std::string& what) const {
-    CUDA(cudaSetDevice(rank));
+    CUDA(cudaSetDevice(device));
     for (const auto stream : streams) CUDA(cudaStreamSynchronize(stream));
     std::vector<unsigned char> seen(count * bytes_of(type));
     CUDA(cudaMemcpy(seen.data(), at, seen.size(), cudaMemcpyDeviceToHost));
@@ -139,7 +143,7 @@ void graphs(Ranks& ranks) {
   constexpr std::size_t kCount = 5000;
   std::vector<cudaGraphExec_t> execs;
   for (const Rank& rank : ranks.mine) {
-    CUDA(cudaSetDevice(rank.rank));
+    CUDA(cudaSetDevice(rank.device));
     CUDA(cudaStreamBeginCapture(rank.streams[0], cudaStreamCaptureModeThreadLocal));
   }
   ranks.all([&](const Rank& rank) {
@@ -148,18 +152,18 @@ void graphs(Ranks& ranks) {
   });
   std::vector<cudaGraph_t> captured;  // no graph can be instantiated while this thread captures another
   for (const Rank& rank : ranks.mine) {
-    CUDA(cudaSetDevice(rank.rank));
+    CUDA(cudaSetDevice(rank.device));
     CUDA(cudaStreamEndCapture(rank.streams[0], &captured.emplace_back()));
   }
   for (std::size_t i = 0; i < captured.size(); ++i) {
-    CUDA(cudaSetDevice(ranks.mine[i].rank));
+    CUDA(cudaSetDevice(ranks.mine[i].device));
     CUDA(cudaGraphInstantiate(&execs.emplace_back(), captured[i], 0));
     CUDA(cudaGraphDestroy(captured[i]));
   }
   for (int replay = 0; replay < 20; ++replay) {
     for (const Rank& rank : ranks.mine) rank.fill(kCount, ncclBfloat16, ncclSum, replay);
     for (std::size_t i = 0; i < execs.size(); ++i) {
-      CUDA(cudaSetDevice(ranks.mine[i].rank));
+      CUDA(cudaSetDevice(ranks.mine[i].device));
       CUDA(cudaGraphLaunch(execs[i], ranks.mine[i].streams[0]));
     }
     for (const Rank& rank : ranks.mine) rank.check(rank.recv, kCount, ncclBfloat16, ncclSum, replay, "graph");
@@ -211,7 +215,7 @@ void every_function(Ranks& ranks) {
   for (int turn = 0; turn < 24; ++turn) {
     const ncclDataType_t type = kTypes[turn % 4];
     for (const Rank& rank : ranks.mine) {
-      CUDA(cudaSetDevice(rank.rank));
+      CUDA(cudaSetDevice(rank.device));
       CUDA(cudaMemset(rank.recv, 0xEE, kBytes));
       rank.fill(2 * kPart, type, ncclSum, turn);
     }
@@ -251,7 +255,7 @@ void every_function(Ranks& ranks) {
                               part_of(sent[1], 0),
                               rank.rank == 0 ? part_of(sum, 0) : Bytes(kPart * bytes_of(type), 0xEE),
                               behind(part_of(sent[0], rank.rank), part_of(sent[1], rank.rank))};
-      CUDA(cudaSetDevice(rank.rank));
+      CUDA(cudaSetDevice(rank.device));
       CUDA(cudaStreamSynchronize(rank.streams[0]));
       for (std::size_t i = 0; i < std::size(wanted); ++i) {
         Bytes seen(wanted[i].size());
@@ -289,7 +293,7 @@ void streams(Ranks& ranks) {
           ncclAllReduce(rank.send, rank.recv, kCount, ncclFloat32, doubled[i++], rank.comm, rank.streams[0]));
     });
     for (const Rank& rank : ranks.mine) {
-      CUDA(cudaSetDevice(rank.rank));
+      CUDA(cudaSetDevice(rank.device));
       CUDA(cudaStreamSynchronize(rank.streams[0]));
       std::vector<float> seen(kCount);
       CUDA(cudaMemcpy(seen.data(), rank.recv, kCount * 4, cudaMemcpyDeviceToHost));
@@ -321,7 +325,7 @@ void communicators(Ranks& ranks) {
     for (std::size_t i = 0; i < first.size(); ++i) ranks.mine[i].comm = first[i];
     ranks.reduce(1000, ncclFloat16, ncclMin, turn, false, "beside a split");
     for (std::size_t i = 0; i < first.size(); ++i) {
-      CUDA(cudaSetDevice(ranks.mine[i].rank));
+      CUDA(cudaSetDevice(ranks.mine[i].device));
       NCCL(ncclCommDestroy(alone[i]));
     }
     // The end is collective inside NCCL where it is not aborted.

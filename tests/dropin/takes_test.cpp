@@ -97,6 +97,75 @@ TEST(Takes, SendsAndReceives) {
                                   }));
 }
 
+// NCCL takes buffers that overlap, and leaves to the program what it gets; an all-to-all in place is right.
+void check_overlap(runtime::Communicator& communicator, Problems& problems, Function function,
+                   std::size_t between) {
+  const std::size_t most = kCount * kRanks;
+  std::vector<float> memory(most + between, -1);
+  for (std::size_t i = 0; i < most; ++i) memory[i] = sent(communicator.rank(), i);
+  const std::vector<float> before = memory;
+  float* const recv = memory.data() + between;
+  const Operation operation{function, memory.data(), recv,    kCount, static_cast<int>(DataType::f32),
+                            0,        kRoot,         nullptr, nullptr};
+  const Status status = dropin::run(communicator, operation);
+  if (!status.ok()) return problems.add("%s: %s", name_of(function), status.to_string().c_str());
+  const bool defined = between == 0 && (function == Function::all_to_all || function == Function::all_reduce);
+  for (std::size_t i = 0; i < most; ++i) {
+    const float wanted = expected(function, communicator.rank(), i);
+    // Nothing is written that is no part of the output, whatever the output then holds.
+    if (wanted == -1 ? recv[i] != before[between + i] : defined && recv[i] != wanted) {
+      return problems.add("%s at %zu: element %zu is %g", name_of(function), between, i,
+                          static_cast<double>(recv[i]));
+    }
+  }
+}
+
+TEST(Takes, BuffersThatOverlapAreNoError) {
+  EXPECT_EQ(
+      "", run_communicators(Kind::threads, kRanks, patient(),
+                            [](runtime::Communicator& communicator, Exchange& exchange, Problems& problems) {
+                              for (const std::size_t between : {std::size_t{0}, std::size_t{7}}) {
+                                for (const Function function :
+                                     {Function::all_reduce, Function::all_gather, Function::reduce_scatter,
+                                      Function::broadcast, Function::reduce, Function::all_to_all}) {
+                                  check_overlap(communicator, problems, function, between);
+                                  meet(exchange, problems);
+                                }
+                              }
+                              // To the next rank and from the one before, by one buffer.
+                              const int rank = communicator.rank(), nranks = communicator.nranks();
+                              std::vector<float> both(kCount);
+                              const int type = static_cast<int>(DataType::f32);
+                              const Operation pair[] = {{Function::send, both.data(), nullptr, kCount, type,
+                                                         0, (rank + 1) % nranks, nullptr, nullptr},
+                                                        {Function::recv, nullptr, both.data(), kCount, type,
+                                                         0, (rank + nranks - 1) % nranks, nullptr, nullptr}};
+                              const Status status = dropin::run_together(communicator, pair);
+                              if (!status.ok()) problems.add("messages: %s", status.to_string().c_str());
+                            }));
+}
+
+TEST(Takes, BuffersThatOverlapAreToldInCheckMode) {
+  runtime::Options options = patient();
+  options.check = true;
+  EXPECT_EQ("", run_communicators(Kind::threads, 2, options,
+                                  [](runtime::Communicator& communicator, Exchange&, Problems& problems) {
+                                    std::vector<float> memory(4 * kCount);
+                                    const Operation operation{Function::all_to_all,
+                                                              memory.data(),
+                                                              memory.data(),
+                                                              kCount,
+                                                              static_cast<int>(DataType::f32),
+                                                              0,
+                                                              kRoot,
+                                                              nullptr,
+                                                              nullptr};
+                                    expect_failure(problems, "all_to_all in place",
+                                                   dropin::run(communicator, operation),
+                                                   Code::invalid_argument, {"overlap", "all_to_all"});
+                                  }));
+}
+
 TEST(Takes, WhatIsLeftAndWhy) {
   EXPECT_EQ(
       "", run_communicators(

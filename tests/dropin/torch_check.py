@@ -3,6 +3,7 @@
 """PyTorch with and without the drop-in for NCCL, on two GPUs: the same program, the same results.
 
     torch_check.py [--nearlight PATH] [--only NAME,...] [--limit SECONDS] [--total-s SECONDS]
+    torch_check.py --shared-gpu      both ranks on one GPU, where they take turns
     torch_check.py --device cpu      the programs alone, twice, over gloo: whether they run and repeat themselves
 
 Runs each of the programs below (collectives by themselves, CUDA graphs, DDP, FSDP, tensor parallelism, sequence
@@ -26,6 +27,7 @@ import time
 # Beside this file in the GPU bundle.
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
 from process_group import GRACE_S, end_group
+import shared_gpu
 
 ALL = {"NEARLIGHT_DROPIN_TAKES": "all"}
 # Program, variables, functions that the drop-in must have taken.
@@ -42,6 +44,7 @@ CPU_PROGRAMS = ("ddp", "fsdp", "tensor_parallel", "sequence_parallel")
 # Relative to the largest value: what another order of rounding may give.
 TOLERANCE = 1e-2
 DEVICE = "cuda"
+SHARED = False  # the two ranks have one GPU
 
 
 # ---- the programs, in the ranks --------------------------------------------------------------------------
@@ -134,7 +137,7 @@ def train(torch, net, rank, steps=5):
 
 
 def ddp(torch, dist, rank):
-    net = torch.nn.parallel.DistributedDataParallel(model(torch), device_ids=[rank] if DEVICE == "cuda" else None, bucket_cap_mb=1)
+    net = torch.nn.parallel.DistributedDataParallel(model(torch), device_ids=[torch.cuda.current_device()] if DEVICE == "cuda" else None, bucket_cap_mb=1)
     losses = train(torch, net, rank)
     return losses + [part.detach() for parameter in net.parameters() for part in (parameter, parameter.grad)]
 
@@ -188,9 +191,10 @@ def run_rank(program, rank, path):
     import torch.distributed as dist
     torch.use_deterministic_algorithms(True, warn_only=True)
     if DEVICE == "cuda":
-        torch.cuda.set_device(rank)
+        device = torch.device("cuda", 0 if SHARED else rank)
+        torch.cuda.set_device(device)
         torch.backends.cuda.matmul.allow_tf32 = False
-        dist.init_process_group("nccl", rank=rank, world_size=2, device_id=torch.device("cuda", rank))
+        dist.init_process_group("nccl", rank=rank, world_size=2, device_id=device)
     else:
         torch.set_num_threads(1)
         dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -220,8 +224,8 @@ def run_both(program, prefix, folder, limit, more):
         for rank in range(2):
             ranks.append(subprocess.Popen(
                 prefix + [sys.executable, os.path.abspath(__file__), "--device", DEVICE, "--rank", str(rank), "--program", program,
-                          "--result", paths[rank]],
-                env=environment, stdin=subprocess.DEVNULL, stdout=logs[rank], stderr=subprocess.STDOUT, start_new_session=True))
+                          "--result", paths[rank], *(["--shared-gpu"] if SHARED else [])],
+                env=environment | (shared_gpu.variables_of(rank) if SHARED else {}), stdin=subprocess.DEVNULL, stdout=logs[rank], stderr=subprocess.STDOUT, start_new_session=True))
         end = time.monotonic() + limit
         # The first that fails ends the other, which would wait for it.
         while any(process.poll() is None for process in ranks) and time.monotonic() < end:
@@ -342,7 +346,7 @@ def run_case(program, more, must, prefix, limit):
 
 
 def main():
-    global DEVICE
+    global DEVICE, SHARED
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nearlight")
     parser.add_argument("--nearlight", default=beside if os.path.exists(beside) else shutil.which("nearlight") or "nearlight")
@@ -350,12 +354,13 @@ def main():
     parser.add_argument("--limit", type=int, default=120, help="seconds for one program [120]")
     parser.add_argument("--total-s", type=int, default=570, help="seconds for all; what has no time left is bad [570]")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--shared-gpu", action="store_true", help="both ranks on one GPU")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--program", help=argparse.SUPPRESS)
     parser.add_argument("--result", help=argparse.SUPPRESS)
     parser.add_argument("--self-test", action="store_true", help="of the comparison")
     args = parser.parse_args()
-    DEVICE = args.device
+    DEVICE, SHARED = args.device, args.shared_gpu
     if args.self_test:
         return self_test()
     if args.rank is not None:

@@ -309,10 +309,11 @@ TEST(CreationFaultGpu, TwoRanksOnOneGpuAreRefusedWhereTheyMustNotShareIt) {
       made_a_heap = true;
       return failure(Code::internal_error, "no heap");
     };
-    return runtime::CudaCommunicator::create(std::move(exchange), 0, true, no_heap, nullptr, test_options());
+    return runtime::CudaCommunicator::create(std::move(exchange), 0, {no_heap, nullptr, true},
+                                             test_options());
   });
   for (const Created& one : created) {
-    EXPECT_EQ(one.status().code(), Code::invalid_usage);
+    EXPECT_EQ(one.status().code(), Code::unsupported);
     EXPECT_THAT(one.status().text(), HasSubstr("ranks 0 and 1"));
     EXPECT_THAT(one.status().text(), HasSubstr("GPU"));
   }

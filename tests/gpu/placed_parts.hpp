@@ -75,8 +75,7 @@ class PlacedParts {
     received_ = one.received(rank.rank, rank.nranks) * element_;
     send_ = rank.send + kGuardBytes + mixed(1, salt, number) % offsets * element_;
     recv_ = rank.recv + kGuardBytes + mixed(2, salt, number) % offsets * element_;
-    in_place_ = one.collective != Collective::all_to_all && sent_ != 0 && received_ != 0 &&
-                mixed(3, salt, number) % 2 == 0;
+    in_place_ = sent_ != 0 && received_ != 0 && mixed(3, salt, number) % 2 == 0;
     const std::size_t own = static_cast<std::size_t>(rank.rank) * one.count * element_;
     if (in_place_ && one.collective == Collective::reduce_scatter) {
       recv_ = send_ + own;
@@ -104,7 +103,9 @@ class PlacedParts {
       call.op = one_.pattern.op == ReduceOp::premul_sum ? Reduction::premul_sum(one_.pattern.type, &factor)
                                                         : Reduction(one_.pattern.op);
     }
-    return rank_.comm->collective(call, rank_.stream, one_.options);
+    runtime::CallOptions options = one_.options;
+    options.may_overlap = in_place_ && one_.collective == Collective::all_to_all;
+    return rank_.comm->collective(call, rank_.stream, options);
   }
   // "" when all is as it must be. The stream is idle.
   std::string wrong() {

@@ -24,6 +24,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 DECODE = os.path.join(ROOT, "bench", "decode")
 sys.path.insert(0, DECODE)
 
+import checks
 from decoder import EPS, TINY, Decoder, Joins, shape_of
 import nearlight.torch as nl
 import run as program
@@ -106,7 +107,7 @@ def sums_are_looked_at(rank, nranks, folder):
         return y
 
     with torch.no_grad():
-        return [program.wrong_sums(program.Place(torch.device("cpu")), lambda call: model.step(torch.tensor([0, 57, 99]), call), one)
+        return [program.wrong_sums(program.Place(torch.device("cpu")).record, lambda call: model.step(torch.tensor([0, 57, 99]), call), one)
                 for one in (reduce, spoiled)]
 
 
@@ -162,7 +163,7 @@ def joins_are_looked_at(rank, nranks):
     def wrong(joins):
         made[0] = 0
         with torch.no_grad():
-            return program.wrong_joins(program.Place(torch.device("cpu")), lambda joins: model.step(torch.tensor([0, 57, 99]), joins),
+            return program.wrong_joins(program.Place(torch.device("cpu")).record, lambda joins: model.step(torch.tensor([0, 57, 99]), joins),
                                        joins, TINY.all_reduces)
 
     found = {"norm": wrong(program.FusedNorm()), "product": wrong(program.FusedProduct())}
@@ -174,7 +175,7 @@ def joins_are_looked_at(rank, nranks):
     # A step with another number of joins is not the workload's.
     with torch.no_grad():
         torch_support.expect(RuntimeError, "5 joins are checked, and the step has 6", lambda: program.wrong_joins(
-            program.Place(torch.device("cpu")), lambda joins: model.step(torch.tensor([0, 57, 99]), joins), program.FusedNorm(), 6))
+            program.Place(torch.device("cpu")).record, lambda joins: model.step(torch.tensor([0, 57, 99]), joins), program.FusedNorm(), 6))
     return found
 
 
@@ -201,7 +202,7 @@ class Step(unittest.TestCase):
         for right, *doubled in torch_support.run(every_variant_is_checked, 2):
             self.assertEqual(right, 0)
             for wrong in doubled:
-                self.assertGreater(wrong, program.CHECKED * TINY.hidden)
+                self.assertGreater(wrong, checks.CHECKED * TINY.hidden)
 
     def test_fused_joins(self):
         for found in torch_support.run(fused, 2):
@@ -214,7 +215,7 @@ class Step(unittest.TestCase):
 
     def test_joins_are_looked_at(self):
         right, spoiled = torch_support.run(joins_are_looked_at, 2)
-        one = program.CHECKED
+        one = checks.CHECKED
         for found in (right, spoiled):
             self.assertEqual((found["norm"], found["product"]), (0, 0))
             # These go on to all ranks, or are on all of them.
@@ -225,7 +226,7 @@ class Step(unittest.TestCase):
         self.assertEqual([spoiled[what] for what in ("normed", "total", "spoiled product")], [one, 2 * one, one])
 
     def test_sums_are_looked_at(self):
-        self.assertEqual(ranks.run(sums_are_looked_at, 2), [[0, 0], [0, program.CHECKED]])
+        self.assertEqual(ranks.run(sums_are_looked_at, 2), [[0, 0], [0, checks.CHECKED]])
 
     def test_all_ranks_have_the_same(self):
         results = ranks.run(split, 2)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """nearlight.torch on two GPUs, a process each, against NCCL: ./run.sh -- python3 python/tests/torch_gpu_test.py
 
-Needs PyTorch with NCCL and two GPUs; fails, rather than skipping, where there are fewer.
+Needs PyTorch with NCCL and two GPUs; fails, rather than skipping, where there are fewer. With NEARLIGHT_REQUIRE_GPUS=1, which
+run.sh sets on a machine with one GPU, both ranks have that one, and take turns on it.
 """
 
 import datetime
@@ -16,14 +17,18 @@ import unittest
 import torch
 import torch.distributed as dist
 
+# Beside this file in the GPU bundle.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
 import nearlight
 import nearlight.torch as nl
 from nearlight.torch import _ops
 import ranks
+import shared_gpu
 from torch_models import compare
 from torch_support import expect, same
 
 NRANKS = 2
+SHARED = os.environ.get("NEARLIGHT_REQUIRE_GPUS") == "1"
 LIMIT_S = 90
 CONFIG = nearlight.Config(timeout_ms=30_000)
 OPS = {"sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
@@ -33,9 +38,12 @@ INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
 
 
 def start(rank, nranks, folder):
-    torch.cuda.set_device(rank)
+    if SHARED:
+        os.environ.update(shared_gpu.variables_of(rank))
+    device = torch.device("cuda", 0 if SHARED else rank)
+    torch.cuda.set_device(device)
     dist.init_process_group("nccl", init_method="file://" + os.path.join(folder, "store"), rank=rank, world_size=nranks,
-                            timeout=datetime.timedelta(seconds=100), device_id=torch.device("cuda", rank))
+                            timeout=datetime.timedelta(seconds=100), device_id=device)
 
 
 def finish():
@@ -59,7 +67,7 @@ def every_type(rank, nranks, folder, backend):
     start(rank, nranks, folder)
     nl.enable(backend=backend, config=CONFIG)
     info = nl._groups.get("").comm.info()
-    assert (info.backend, info.memory) == ("cuda", {"nccl": "nccl_window", "cuda": "cuda_vmm"}[backend]), info
+    assert (info.backend, info.memory) == ("cuda", "nccl_window" if backend == "nccl" and not SHARED else "cuda_vmm"), info
     for dtype in FLOATS + INTEGERS:
         for op, theirs in OPS.items():
             for count in (1, 7, 1000, 16384, 300001) if op in ("sum", "max") else (33,):

@@ -38,7 +38,7 @@ def compare(rank, nranks, device, config):
     mesh = init_device_mesh(device, (nranks,))
 
     def ddp(network):
-        return DistributedDataParallel(network, device_ids=[rank] if device == "cuda" else None), False
+        return DistributedDataParallel(network, device_ids=[torch.cuda.current_device()] if device == "cuda" else None), False
 
     def ddp_hook(network):
         wrapped, _ = ddp(network)

@@ -83,8 +83,6 @@ std::optional<std::uint64_t> in_place_at(const PartsCase& test, int rank, int nr
     case Collective::all_gather:
     case Collective::reduce_scatter:
       return static_cast<std::uint64_t>(rank) * test.count;
-    case Collective::all_to_all:
-      return std::nullopt;
     default:
       return 0;
   }
@@ -111,6 +109,7 @@ void PartsCaller::run(const PartsCase& test, const Place& place, Problems& probl
 
   runtime::CallOptions options = extra;
   if (test.protocol) options.protocol = test.protocol;
+  options.may_overlap = shared && test.collective == Collective::all_to_all;
   runtime::CollectiveCall call{test.collective,
                                sent != 0 ? static_cast<const void*>(send) : nowhere(),
                                received != 0 ? static_cast<void*>(recv) : nowhere(),

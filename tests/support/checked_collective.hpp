@@ -34,7 +34,8 @@ std::uint64_t expected_bits(const PartsCase& test, int rank, int nranks, std::ui
 std::uint64_t send_count(const PartsCase& test, int rank, int nranks);
 std::uint64_t recv_count(const PartsCase& test, int rank, int nranks);
 // Where the output (reduce_scatter: the input) begins in the other one when the call is in place, in elements
-// of it; none where there is no such thing.
+// of it; none where there is no such thing. An all-to-all may have its input in its output's place only where
+// buffers may overlap (CallOptions).
 std::optional<std::uint64_t> in_place_at(const PartsCase& test, int rank, int nranks);
 
 class PartsCaller {

@@ -1,4 +1,4 @@
-#include "dropin/tally_file.hpp"
+#include "tally/tally_file.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +12,7 @@
 #include <tuple>
 #include <utility>
 
-namespace nearlight::dropin {
+namespace nearlight::tally {
 
 namespace {
 
@@ -100,4 +100,4 @@ std::string tally_text(const std::vector<ProcessTally>& processes) {
   return text;
 }
 
-}  // namespace nearlight::dropin
+}  // namespace nearlight::tally

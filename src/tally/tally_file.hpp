@@ -10,7 +10,7 @@
 
 #include "base/status.hpp"
 
-namespace nearlight::dropin {
+namespace nearlight::tally {
 
 inline constexpr char kTallyMagic[16] = "nearlight tally";
 inline constexpr std::uint32_t kTallyVersion = 1;
@@ -72,4 +72,4 @@ Result<Tallies> read_tallies(const std::string& folder);
 // For a person: a line a process, then all together, by what, size and reason.
 std::string tally_text(const std::vector<ProcessTally>& processes);
 
-}  // namespace nearlight::dropin
+}  // namespace nearlight::tally

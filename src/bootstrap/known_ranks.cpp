@@ -1,0 +1,50 @@
+#include "bootstrap/known_ranks.hpp"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+
+#include "base/host_place.hpp"
+#include "bootstrap/process_group.hpp"
+
+namespace nearlight::bootstrap {
+
+namespace {
+
+// What each rank tells the others. The key is rank 0's.
+struct Introduction {
+  HostPlace place = this_host_place();
+  std::uint64_t key[2] = {};
+};
+
+Status draw_key(Introduction& mine) {
+  if (::getrandom(mine.key, sizeof mine.key, 0) != sizeof mine.key) return system_failure("getrandom", errno);
+  return {};
+}
+
+Status check_can_meet(const std::vector<Introduction>& all) {
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[0].place.can_meet(all[rank].place)) continue;
+    return failure(Code::unsupported,
+                   "rank 0 and rank %zu are not processes of one user on one host in one container", rank);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Exchange>> meet_known_ranks(Exchange& known, Deadline deadline) {
+  Introduction mine;
+  // Only rank 0's is needed; whether it came to be is told to all before anybody waits for it elsewhere.
+  NL_TRY(agree(known, known.rank() == 0 ? draw_key(mine) : Status(), deadline));
+  NL_TRY_ASSIGN(const auto all, gather_values(known, mine, deadline));
+  NL_TRY(check_can_meet(all));
+  char key[64];
+  std::snprintf(key, sizeof key, "known-%016" PRIx64 "%016" PRIx64, all[0].key[0], all[0].key[1]);
+  return join_process_group({known.rank(), known.nranks(), key}, deadline);
+}
+
+}  // namespace nearlight::bootstrap
