@@ -28,7 +28,7 @@ runtime::Options small_scratch() {
 }
 runtime::Options impatient() {
   runtime::Options options = small_scratch();
-  options.timeout = milliseconds(150 * kSlowDown);
+  options.timeout = milliseconds(150 * kPatience);
   return options;
 }
 

@@ -22,7 +22,7 @@ TEST_P(Order, AnotherSizeEachCall) {
 }
 
 TEST_P(Order, AnotherSizeEachCallOnEightRanks) {
-  EXPECT_EQ(run_random_sizes(GetParam(), 8, 1'000 / kSlowDown, 64 * 1024), "");
+  EXPECT_EQ(run_random_sizes(GetParam(), 8, 500 / kSlowDown, 64 * 1024), "");
 }
 
 // One rank is held up at one point of a call while the others go on with two more calls and other data:

@@ -18,7 +18,7 @@ constexpr Collective kByParts[] = {Collective::all_gather, Collective::reduce_sc
 
 runtime::Options impatient() {
   runtime::Options options;
-  options.timeout = milliseconds(150 * kSlowDown);
+  options.timeout = milliseconds(150 * kPatience);
   options.slots = 32;
   options.chunk_bytes = 256;
   options.packets = 32;

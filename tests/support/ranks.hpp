@@ -21,13 +21,14 @@
 
 namespace nearlight::test {
 
-// ThreadSanitizer does not follow memory shared by processes, and every sanitizer makes everything slower.
+// ThreadSanitizer does not follow memory shared by processes, and every sanitizer makes everything slower: by
+// how much a test does less, and by how much a limit is longer that a test waits out.
 #if defined(__SANITIZE_THREAD__)
-inline constexpr int kSlowDown = 20;
+inline constexpr int kSlowDown = 20, kPatience = 6;
 #elif defined(__SANITIZE_ADDRESS__)
-inline constexpr int kSlowDown = 4;
+inline constexpr int kSlowDown = 4, kPatience = 3;
 #else
-inline constexpr int kSlowDown = 1;
+inline constexpr int kSlowDown = 1, kPatience = 1;
 #endif
 
 // met: threads that met as separate processes do (bootstrap/process_group.hpp).

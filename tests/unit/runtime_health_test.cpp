@@ -19,7 +19,7 @@ using test::Problems;
 
 Options short_limit() {
   Options options = test::patient();
-  options.timeout = std::chrono::milliseconds(1000 * test::kSlowDown);
+  options.timeout = std::chrono::milliseconds(1000 * test::kPatience);
   return options;
 }
 

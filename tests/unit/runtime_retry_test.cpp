@@ -196,7 +196,7 @@ TEST(RetryMutant, AnInputThatIsGoneIsAskedFor) {
 
 Options with_retries(std::uint32_t retries) {
   Options options = test::patient();
-  options.timeout = std::chrono::milliseconds(700 * test::kSlowDown);
+  options.timeout = std::chrono::milliseconds(700 * test::kPatience);
   options.retries = retries;
   options.retry_backoff = std::chrono::milliseconds(5);
   return options;
@@ -361,7 +361,7 @@ TEST_P(Retries, ARankThatStaysAwayIsNamedInBoundedTime) {
   // The exchange is spent afterwards.
   const auto problems = test::run_ranks(GetParam(), 2, [&over](Exchange& exchange, Problems& trouble) {
     Options options = with_retries(1);
-    options.timeout = std::chrono::milliseconds(200 * test::kSlowDown);  // the reset waits for three of them
+    options.timeout = std::chrono::milliseconds(200 * test::kPatience);  // the reset waits for three of them
     const auto created = create_host(exchange, options);
     if (!created.ok()) return trouble.add("%s", created.status().to_string().c_str());
     Communicator& comm = **created;
