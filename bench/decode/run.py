@@ -226,7 +226,7 @@ def print_row(made: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def machine(place: Place, nranks: int, shared: bool) -> dict[str, Any]:
+def machine(place: Place, nranks: int) -> dict[str, Any]:
     none = {"gpu": "none", "gpus": 0, "link": "none", "driver": "none", "cuda": "none", "nccl": "none"}
     cpu = platform.processor() or "unknown"
     with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -239,7 +239,7 @@ def machine(place: Place, nranks: int, shared: bool) -> dict[str, Any]:
         return none | told
     asked = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"],
                            capture_output=True, text=True, timeout=60, check=False).stdout.strip()
-    return {"gpu": torch.cuda.get_device_name(), "gpus": 1 if shared else nranks, "link": "NVLink" if nranks > 1 and not shared else "none",
+    return {"gpu": torch.cuda.get_device_name(), "gpus": nranks, "link": "NVLink" if nranks > 1 else "none",
             "driver": asked or "unknown", "cuda": str(torch.version.cuda),
             "nccl": ".".join(map(str, torch.cuda.nccl.version()))} | told
 
@@ -269,7 +269,7 @@ def rank_main(rank: int, args: argparse.Namespace, store: str) -> None:
               "commit": args.commit, "command": args.command,
               "env": {name: value for name, value in sorted(os.environ.items()) if name.startswith(KEPT_VARIABLES)
                       and name != "NEARLIGHT_LIB"},
-              "machine": machine(place, nranks, args.shared_gpu), "nearlight": nl._groups.get("").comm.info()._asdict(), "rows": rows}
+              "machine": machine(place, nranks), "nearlight": nl._groups.get("").comm.info()._asdict(), "rows": rows}
     for name in args.models:
         shape = shape_of(name)
         batches = args.batch or [batch for batch in shape.batches if batch <= 32]
@@ -334,6 +334,8 @@ def main() -> int:
     parser.add_argument("--total-s", type=float, default=570, help="seconds for all; then the ranks are ended")
     parser.add_argument("--json", help="file to write the result to")
     args = parser.parse_args()
+    if args.shared_gpu and (args.json or args.device != "cuda"):
+        parser.error("--shared-gpu is a check on a GPU, and gives no figures to keep")
     needed = ["none", "nccl", "nearlight"] if args.ranks > 1 else ["none", "nearlight"]
     if not set(needed) <= set(args.variants):
         parser.error(f"--variants: {', '.join(needed[:-1])} and {needed[-1]} must be among them")

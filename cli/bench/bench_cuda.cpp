@@ -101,8 +101,8 @@ int bench_cuda(const BenchOptions& options, const cli::GpuLook& look) {
                                   "--against: %zu ranks share GPUs, but its peers take one rank per GPU",
                                   devices->size()));
   }
-  if (options.backend == Backend::nccl && !look.windows()) {
-    return report_failure(failure(Code::unsupported, "--backend nccl: %s", look.window_problem));
+  if (options.backend == Backend::nccl && !look.nccl()) {
+    return report_failure(failure(Code::unsupported, "--backend nccl: %s", look.nccl_problem));
   }
   const bool processes = peers::needs_processes(options);
   if (options.fused != 0 && processes)

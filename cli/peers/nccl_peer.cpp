@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "cli/peers/nccl_version.hpp"
 #include "memory/cuda_driver.hpp"
 #include "memory/nccl_api.hpp"
 #include "memory/nccl_call.hpp"
@@ -39,7 +38,7 @@ class OwnedComm final : public NcclComm {
     return memory::nccl_call(nccl_, comm_, device_, what, std::move(call), Deadline::after(kLimit));
   }
   ncclComm* get() const override { return comm_; }
-  std::string version() const override { return nccl_version_text(nccl_.version()); }
+  std::string version() const override { return memory::nccl_version_text(nccl_.version()); }
 
   const Nccl& nccl() const { return nccl_; }
   // Ends what it waits for, from any thread; the communicator is gone then.

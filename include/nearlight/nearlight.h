@@ -220,11 +220,12 @@ NEARLIGHT_API nearlightResult_t nearlightCommCreateCuda(nearlightComm_t* comm, i
 
 /* A GPU rank on top of an NCCL communicator (from NCCL 2.19 on). Its memory is in windows of NCCL where they
  * were tested with that version (2.28.9) and its ranks have them; else it is what the ranks share without
- * NCCL, for ranks on one host. NEARLIGHT_NCCL_MEMORY decides otherwise; nearlightCommGetInfo tells which and
- * why. Collective over `nccl`, which stays the caller's, must be idle during the call and must outlive the
- * new communicator. Any thread; waits at most config->create_timeout_ms. Errors: nearlightInvalidArgument
- * (comm or nccl is NULL; the variable), nearlightUnsupported (built without CUDA or NCCL's headers, an older
- * NCCL, ranks that do not reach each other), nearlightInvalidUsage (ranks with different variables).
+ * NCCL, for ranks on one host whose GPUs NVLink connects. NEARLIGHT_NCCL_MEMORY decides otherwise;
+ * nearlightCommGetInfo tells which and why. Collective over `nccl`, which stays the caller's, must be idle
+ * during the call and must outlive the new communicator. Any thread; waits at most config->create_timeout_ms.
+ * Errors: nearlightInvalidArgument (comm or nccl is NULL; the variable), nearlightUnsupported (built without
+ * CUDA or NCCL's headers, an older NCCL, ranks that do not reach each other), nearlightInvalidUsage (ranks
+ * with different variables).
  */
 NEARLIGHT_API nearlightResult_t nearlightCommAttachNccl(nearlightComm_t* comm, struct ncclComm* nccl,
                                                         const nearlightConfig_t* config);
@@ -253,7 +254,7 @@ NEARLIGHT_API nearlightResult_t nearlightCommAbort(nearlightComm_t comm);
  * nearlightInvalidArgument (no live communicator, timeout_ms), nearlightTimeout (names who did not come, or
  * whose device has not ended its work), nearlightRemoteError (names who is gone: see nearlightCommShrink),
  * nearlightInvalidUsage (another thread is in a call; it was shrunk), nearlightAborted (nearlightCommAbort
- * meanwhile), nearlightUnsupported (attached to NCCL, when a rank did not come the time before),
+ * meanwhile), nearlightUnsupported (in windows of NCCL, when a rank did not come the time before),
  * nearlightCudaError. */
 NEARLIGHT_API nearlightResult_t nearlightCommReset(nearlightComm_t comm, int64_t timeout_ms);
 
@@ -266,7 +267,8 @@ NEARLIGHT_API nearlightResult_t nearlightCommReset(nearlightComm_t comm, int64_t
  * nearlightInvalidArgument (no live communicator; members or shrunk is NULL; members[] is no such list, or
  * has one that was left out before; timeout_ms), nearlightTimeout and nearlightRemoteError (name who did not
  * come or is gone), nearlightInvalidUsage (another member gave another list, both in the text; another thread
- * is in a call; it was shrunk before), nearlightUnsupported (attached to NCCL), and those of creation. */
+ * is in a call; it was shrunk before), nearlightUnsupported (in windows of NCCL), and those of creation. One
+ * that was attached to NCCL is not any more: NCCL's communicator has all its ranks or none. */
 NEARLIGHT_API nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const int* members, int nmembers,
                                                     int64_t timeout_ms, nearlightComm_t* shrunk);
 

@@ -17,6 +17,8 @@ std::uint64_t inode_of(const char* path) {
 
 }  // namespace
 
+bool HostPlace::is_known() const { return boot[0] != '\0' && pid_namespace != 0 && network_namespace != 0; }
+
 bool HostPlace::same_numbers(const HostPlace& other) const {
   return boot[0] != '\0' && std::memcmp(boot, other.boot, sizeof boot) == 0 && pid_namespace != 0 &&
          pid_namespace == other.pid_namespace;

@@ -13,6 +13,8 @@ struct HostPlace {
   std::uint32_t user = 0;  // effective
   std::uint32_t unused = 0;
 
+  // Whether all of it could be found out.
+  bool is_known() const;
   // Whether two processes mean the same process by the same number.
   bool same_numbers(const HostPlace& other) const;
   // Whether, beyond that, they find each other's sockets in the abstract namespace and trust each other.

@@ -21,7 +21,9 @@ struct Introduction {
 };
 
 Status draw_key(Introduction& mine) {
-  if (::getrandom(mine.key, sizeof mine.key, 0) != sizeof mine.key) return system_failure("getrandom", errno);
+  const ssize_t drawn = ::getrandom(mine.key, sizeof mine.key, 0);
+  if (drawn < 0) return system_failure("getrandom", errno);
+  if (drawn != sizeof mine.key) return failure(Code::system_error, "getrandom: only %zd bytes", drawn);
   return {};
 }
 
@@ -29,7 +31,8 @@ Status check_can_meet(const std::vector<Introduction>& all) {
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[0].place.can_meet(all[rank].place)) continue;
     return failure(Code::unsupported,
-                   "rank 0 and rank %zu are not processes of one user on one host in one container", rank);
+                   "rank 0 and rank %zu are not processes of one user on one host in one container%s", rank,
+                   all[0].place.is_known() && all[rank].place.is_known() ? "" : ", as far as can be told");
   }
   return {};
 }

@@ -1,4 +1,6 @@
 // Companions that are nearlight's communicators, attached to NCCL's.
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -28,8 +30,13 @@ using runtime::Communicator;
 
 class Attachment final : public Companion {
  public:
-  Attachment(std::unique_ptr<Communicator> communicator, Takes takes, ncclComm* nccl, int device)
-      : communicator_(std::move(communicator)), takes_(takes), nccl_(nccl), device_(device) {}
+  Attachment(std::unique_ptr<Communicator> communicator, std::shared_ptr<Exchange> exchange, Takes takes,
+             ncclComm* nccl, int device)
+      : communicator_(std::move(communicator)),
+        exchange_(std::move(exchange)),
+        takes_(takes),
+        nccl_(nccl),
+        device_(device) {}
   ~Attachment() override {
     // Its memory and its events are the device's; a device that cannot be made current has nothing to free.
     const runtime::DeviceGuard guard(device_);
@@ -98,17 +105,20 @@ class Attachment final : public Companion {
 
  private:
   std::unique_ptr<Communicator> communicator_;
+  // Has memory of the GPU, which is not freed while another rank of this process may already have a kernel
+  // that waits for this one's.
+  std::shared_ptr<Exchange> exchange_;
   Takes takes_;
   ncclComm* nccl_;
   int device_;
   StreamChain chain_;
 };
 
-// What each rank tells the others before anything else. Its size is part of what the ranks must have in
+// What each rank tells the others before a companion is made. Its size is part of what the ranks must have in
 // common, so it stays as it is.
 struct Hello {
   std::uint32_t magic = 0x6e6c6469;  // "nldi"
-  std::uint32_t version = 1;
+  std::uint32_t version = 2;
   std::uint32_t takes = 0;
   char refusal[116] = {};  // "": it wants a companion
 };
@@ -145,9 +155,11 @@ std::int64_t attach_limit_ms() { return 60'000; }
 
 Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline deadline) {
   const RealNccl* const nccl = real_nccl();
+  // The same on all ranks, which have one NCCL.
+  if (nccl->ncclMemAlloc == nullptr) return Attached{nullptr, "this NCCL is older than 2.19"};
   NL_TRY(pin_copy(*nccl));
   // From here to the first exchange a failure is this rank's alone, and the others learn of it by waiting.
-  NL_TRY_ASSIGN(const auto exchange, memory::create_nccl_exchange(comm, deadline));
+  NL_TRY_ASSIGN(const std::shared_ptr<Exchange> exchange, memory::create_nccl_exchange(comm, deadline));
   Hello mine;
   mine.takes = wish.takes;
   if (wish.refusal != nullptr) std::snprintf(mine.refusal, sizeof mine.refusal, "%s", wish.refusal);
@@ -157,11 +169,12 @@ Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline deadline) {
   std::unique_ptr<Attachment> attachment;
   const auto make = [&]() -> Status {
     runtime::Options options;
-    options.create_timeout = deadline.left_or_1_ms();
+    // There is time left for the last meeting, also when creation takes all that it has.
+    options.create_timeout = std::max(deadline.left_or_1_ms() * 3 / 4, std::chrono::milliseconds(1));
     NL_TRY_ASSIGN(const memory::Nccl* const table, memory::Nccl::attached());
     NL_TRY_ASSIGN(const int device, table->comm_device(comm));
     NL_TRY_ASSIGN(auto communicator, runtime::create_cuda_nccl(comm, options));
-    attachment = std::make_unique<Attachment>(std::move(communicator), wish.takes, comm, device);
+    attachment = std::make_unique<Attachment>(std::move(communicator), exchange, wish.takes, comm, device);
     return attachment->begin();
   };
   const Status made = make();

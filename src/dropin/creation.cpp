@@ -22,6 +22,7 @@
 #include "dropin/real_nccl.hpp"
 #include "dropin/takes.hpp"
 #include "dropin/tally.hpp"
+#include "memory/nccl_environment.hpp"
 
 namespace nearlight::dropin {
 
@@ -176,17 +177,6 @@ const char* limits_of(const ncclConfig_t& config) {
   return nullptr;
 }
 
-// GPUs that NCCL was told to keep apart are not for nearlight to join.
-bool keeps_gpus_apart() {
-  const auto is = [](const char* name, std::initializer_list<const char*> values) {
-    const char* const text = std::getenv(name);
-    return text != nullptr && std::any_of(values.begin(), values.end(), [text](const char* value) {
-             return std::strcmp(text, value) == 0;
-           });
-  };
-  return is("NCCL_P2P_DISABLE", {"1"}) || is("NCCL_P2P_LEVEL", {"LOC", "0"});
-}
-
 }  // namespace
 
 Wish wish_of(const ncclConfig_t* config, ncclComm* parent) {
@@ -205,7 +195,8 @@ Wish wish_of(const ncclConfig_t* config, ncclComm* parent) {
     return wish;
   }
   if (!wanted.value()) wish.refusal = "NEARLIGHT_DROPIN is 0";
-  if (keeps_gpus_apart()) wish.refusal = "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL keeps the GPUs apart";
+  if (const Status apart = memory::check_gpus_are_not_kept_apart(); !apart.ok())
+    wish.refusal = for_ever(apart.text().c_str());
   const auto takes = parse_takes(variables::read(variables::kDropInTakes).value_or(kTakesByDefault));
   if (takes.ok()) {
     wish.takes = takes.value();

@@ -56,15 +56,11 @@ struct Nccl::Table {
   ncclTeam_t (*team_lsa)(ncclComm_t) = nullptr;  // overloaded in the header
 };
 
-namespace {
-
-std::string version_text(int version) {
+std::string nccl_version_text(int version) {
   const int major = version < 10000 ? version / 1000 : version / 10000;
   const int minor = version < 10000 ? version % 1000 / 100 : version % 10000 / 100;
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(version % 100);
 }
-
-}  // namespace
 
 // Finds and opens copies; the tables are cached by the address of their ncclGetVersion.
 struct NcclLoader {
@@ -164,7 +160,8 @@ Nccl::Nccl(std::string path, int version, std::shared_ptr<void> library, std::un
     : path_(std::move(path)), version_(version), library_(std::move(library)), table_(std::move(table)) {}
 Nccl::~Nccl() = default;
 
-std::string Nccl::describe() const { return "NCCL " + version_text(version_) + " (" + path_ + ")"; }
+std::string Nccl::name() const { return "NCCL " + nccl_version_text(version_); }
+std::string Nccl::describe() const { return name() + " (" + path_ + ")"; }
 
 Status Nccl::missing(const char* symbol) const {
   return failure(Code::unsupported, "%s has no symbol %s", describe().c_str(), symbol);

@@ -25,6 +25,9 @@ struct NcclTeam {
   int stride;
 };
 
+// 22809 is "2.28.9".
+std::string nccl_version_text(int version);
+
 // One copy of NCCL in this process. Every call whose symbol this copy lacks returns Code::unsupported; every
 // failure names the call, NCCL's own texts, the version and the file. A communicator created as non-blocking
 // makes calls return Code::in_progress: ask comm_async_error until it is no longer that.
@@ -46,6 +49,7 @@ class Nccl {
 
   const std::string& path() const { return path_; }
   int version() const { return version_; }  // as in NCCL_VERSION_CODE: 22809 is 2.28.9
+  std::string name() const;                 // "NCCL 2.28.9"
   // "NCCL 2.28.9 (/path/of/libnccl.so.2)"
   std::string describe() const;
 

@@ -212,10 +212,10 @@ Status check_nccl_window_version(int version) {
   }
   std::string list;
   for (const TestedVersion& tested : kTestedVersions) {
-    list += (list.empty() ? "" : ", ") + std::to_string(tested.version);
+    list += (list.empty() ? "" : ", ") + nccl_version_text(tested.version);
   }
-  return failure(Code::unsupported, "windows of NCCL version %d were not tested (tested: %s)", version,
-                 list.c_str());
+  return failure(Code::unsupported, "windows of NCCL %s were not tested (tested: %s)",
+                 nccl_version_text(version).c_str(), list.c_str());
 }
 
 Result<std::unique_ptr<Heap>> create_nccl_window_heap(ncclComm* comm, std::size_t bytes, Deadline deadline) {

@@ -33,7 +33,8 @@ Result<std::unique_ptr<Communicator>> create_cuda_processes(std::unique_ptr<Exch
 
 // Attaches to an NCCL communicator, which stays the caller's and must outlive this one. The memory is NCCL's
 // windows where they were tested with that NCCL (2.28.9) and its ranks have them, else what the ranks, all on
-// one host then, share without NCCL; NEARLIGHT_NCCL_MEMORY decides otherwise, and memory_reason() tells why.
+// one host with NVLink then, share without NCCL; NEARLIGHT_NCCL_MEMORY decides otherwise, and memory_reason()
+// tells why.
 Result<std::unique_ptr<Communicator>> create_cuda_nccl(ncclComm* comm, const Options& options = {});
 
 }  // namespace nearlight::runtime

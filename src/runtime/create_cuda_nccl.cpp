@@ -1,7 +1,9 @@
 // GPU communicators on top of an NCCL communicator. See create.hpp.
 #include <utility>
 
+#include <nearlight/detail/protocol/region.hpp>
 #include "memory/nccl_api.hpp"
+#include "memory/nccl_environment.hpp"
 #include "memory/nccl_exchange.hpp"
 #include "memory/nccl_window_heap.hpp"
 #include "runtime/checks.hpp"
@@ -18,31 +20,38 @@ Result<std::unique_ptr<Communicator>> create_cuda_nccl(ncclComm* comm, const Opt
   if (comm == nullptr) return failure(Code::invalid_argument, "comm is null");
   NL_TRY_ASSIGN(const memory::Nccl* const nccl, memory::Nccl::attached());
   NL_TRY_ASSIGN(const int device, nccl->comm_device(comm));
+  NL_TRY_ASSIGN(const int nranks, nccl->comm_count(comm));
+  if (nranks > protocol::kMaxRanks)
+    return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
   const Deadline deadline = create_deadline(options);
-  NL_TRY_ASSIGN(const std::shared_ptr<Exchange> known, memory::create_nccl_exchange(comm, deadline));
+  NL_TRY_ASSIGN(std::shared_ptr<Exchange> known, memory::create_nccl_exchange(comm, deadline));
 
   const auto make_window = [](void* context, Exchange&, int, std::size_t bytes, Deadline until) {
     return memory::create_nccl_window_heap(static_cast<ncclComm*>(context), bytes, until);
   };
   // A limit that is none stays as it is, for creation to refuse it.
-  const auto in_time = [&options](Deadline until) {
+  const auto in_time = [&] {
     Options left = options;
     if (check_limit("create_timeout", options.create_timeout).ok())
-      left.create_timeout = until.left_or_1_ms();
+      left.create_timeout = deadline.left_or_1_ms();
     return left;
   };
   NcclMemories memories;
-  memories.nccl = nccl->describe();
+  memories.nccl = nccl->name();
   memories.windows_tested = memory::check_nccl_window_version(nccl->version());
-  memories.windows = [&](const std::string& reason) {
-    return CudaCommunicator::create(known, device, {make_window, comm, true, reason}, in_time(deadline),
+  memories.may_do_without = memory::check_gpus_are_not_kept_apart();
+  memories.windows = [&](std::shared_ptr<Exchange> exchange, const std::string& reason) {
+    const CudaCommunicator::HeapPlan plan{
+        .make = make_window, .context = comm, .one_rank_per_gpu = true, .reason = reason};
+    return CudaCommunicator::create(std::move(exchange), device, plan, in_time(),
                                     make_nccl_fallback(*nccl, comm, device));
   };
-  memories.vmm = [&](std::unique_ptr<Exchange> met, const std::string& reason, Deadline until) {
-    return CudaCommunicator::create(std::move(met), device, {make_vmm_heap, nullptr, false, reason},
-                                    in_time(until), make_nccl_fallback(*nccl, comm, device));
+  memories.vmm = [&](std::unique_ptr<Exchange> met, const std::string& reason, bool asked) {
+    const CudaCommunicator::HeapPlan plan{.make = make_vmm_heap, .by_nvlink = !asked, .reason = reason};
+    return CudaCommunicator::create(std::move(met), device, plan, in_time(),
+                                    make_nccl_fallback(*nccl, comm, device));
   };
-  return create_on_nccl_memory(*known, memories, deadline);
+  return create_on_nccl_memory(std::move(known), memories, deadline);
 }
 
 }  // namespace nearlight::runtime

@@ -42,6 +42,7 @@ class CudaCommunicator final : public Communicator {
     MakeHeap make = nullptr;
     void* context = nullptr;
     bool one_rank_per_gpu = false;  // two ranks on one GPU are unsupported
+    bool by_nvlink = false;         // GPUs that reach each other in another way are unsupported
     std::string reason = {};        // of memory_reason()
   };
 

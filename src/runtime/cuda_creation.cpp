@@ -89,6 +89,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   probe::LineReport lines;
   if (nranks > 1) {
     NL_TRY_ASSIGN(lines.path, worst_path(*exchange, places, device, deadline));
+    if (plan.by_nvlink) NL_TRY(check_by_nvlink(lines.path));
   }
   // Somebody must want them: the test takes its time, and lines their memory.
   const bool wants_lines = options.lines != 0 || table.ll128_limit_bytes != 0 ||

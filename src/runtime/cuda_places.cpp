@@ -5,6 +5,7 @@
 
 #include "algorithm/gemv.hpp"
 #include "base/fault_point.hpp"
+#include "base/variables.hpp"
 #include "probe/line_test.hpp"
 #include "runtime/cuda_call.hpp"
 
@@ -56,6 +57,12 @@ Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone) {
     most = std::max(most, here);
   }
   return most;
+}
+
+Status check_by_nvlink(probe::PathType worst) {
+  if (worst == probe::PathType::nvl || worst == probe::PathType::same_gpu) return {};
+  return failure(Code::unsupported, "GPUs are connected by %s and not by NVLink (%s=cuda_vmm takes them)",
+                 probe::name_of(worst), variables::kNcclMemory.name);
 }
 
 std::string common_gpu(const std::vector<Place>& places) {

@@ -21,8 +21,11 @@ struct Place {
 };
 
 Result<Place> look_at(int device);
-// The largest number of ranks on one GPU; with `alone`, two on one GPU are an error that names both.
+// The largest number of ranks on one GPU; with `alone`, two on one GPU are Code::unsupported, and both are
+// named.
 Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone);
+// Code::unsupported where the worst path between two GPUs is another one.
+Status check_by_nvlink(probe::PathType worst);
 // The GPU that all ranks have, else "".
 std::string common_gpu(const std::vector<Place>& places);
 // The lowest compute capability.

@@ -1,6 +1,7 @@
 #include "runtime/nccl_memory.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -47,31 +48,45 @@ Result<bool> all_lack_windows(Exchange& known, const Status& mine, Deadline dead
   return std::ranges::all_of(codes, [](int code) { return code == static_cast<int>(Code::unsupported); });
 }
 
-Created on_windows(Exchange& known, const NcclMemories& memories, const std::string& reason,
-                   Deadline deadline) {
+Created on_windows(const std::shared_ptr<Exchange>& known, const NcclMemories& memories,
+                   const std::string& reason, Deadline deadline) {
   // First, as creation takes longer; and by all, as each rank may have an NCCL of its own.
-  NL_TRY(agree(known, memories.windows_tested.with_context(memories.nccl), deadline));
-  return memories.windows(reason);
+  NL_TRY(agree(*known, memories.windows_tested, deadline));
+  return memories.windows(known, reason);
+}
+
+// A rank that cannot meet knows it at once and the others only when their time is over, which must leave them
+// enough to hear of it.
+constexpr std::chrono::seconds kMeeting{10};
+
+Result<std::unique_ptr<Exchange>> meet(Exchange& known, Deadline deadline) {
+  const auto limit = std::min<std::chrono::nanoseconds>(kMeeting, deadline.left() / 2);
+  auto met = bootstrap::meet_known_ranks(known, Deadline::after(limit));
+  NL_TRY(agree(known, met.status(), deadline));
+  return met;
 }
 
 }  // namespace
 
-Created create_on_nccl_memory(Exchange& known, const NcclMemories& memories, Deadline deadline) {
-  NL_TRY_ASSIGN(const Wish wish, common_wish(known, deadline));
+Created create_on_nccl_memory(std::shared_ptr<Exchange> known, const NcclMemories& memories,
+                              Deadline deadline) {
+  NL_TRY_ASSIGN(const Wish wish, common_wish(*known, deadline));
   std::string reason = std::string(variables::kNcclMemory.name) + " says so";
   if (wish == Wish::windows) return on_windows(known, memories, reason, deadline);
   if (wish == Wish::best) {
     Created made = on_windows(known, memories, memories.nccl + " has windows", deadline);
     if (made.ok()) return made;
-    const auto lacking = all_lack_windows(known, made.status(), deadline);
+    const auto lacking = all_lack_windows(*known, made.status(), deadline);
     if (!lacking.ok() || !*lacking) return made;
     reason = made.status().text();
+    NL_TRY(agree(*known, memories.may_do_without.with_context(reason), deadline));
   }
-  auto met = bootstrap::meet_known_ranks(known, deadline);
+  auto met = meet(*known, deadline);
   NL_TRY(met.status().with_context(reason));
-  Created made = memories.vmm(std::move(*met), reason, deadline);
-  NL_TRY(made.status().with_context(reason));
-  return made;
+  known.reset();
+  Created made = memories.vmm(std::move(*met), reason, wish == Wish::vmm);
+  if (made.ok() || made.status().text() == reason) return made;
+  return made.status().with_context(reason);
 }
 
 }  // namespace nearlight::runtime

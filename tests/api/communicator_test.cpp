@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -145,6 +146,7 @@ TEST(ApiCommunicator, TellsWhatItIs) {
     EXPECT_EQ(info.nranks, 3);
     EXPECT_STREQ(info.backend, "host");
     EXPECT_STREQ(info.memory, "shm");
+    EXPECT_STREQ(info.memory_reason, "");
     EXPECT_GT(info.scratch_bytes, 0u);
     nearlightCommStatus_t status = NEARLIGHT_COMM_STATUS_INITIALIZER;
     ASSERT_EQ(nearlightCommGetStatus(group[rank], &status), nearlightSuccess);
@@ -199,6 +201,19 @@ TEST(ApiCommunicator, ABadForcedRouteIsNamed) {
                       "two_shot, two_shot_atomic"),
             std::string::npos)
       << text;
+}
+
+// One that was compiled before there were reasons has no room for them.
+TEST(ApiCommunicator, StructsMayBeShorter) {
+  const HostGroup group(1);
+  nearlightCommInfo_t info;
+  std::memset(&info, 0x77, sizeof info);
+  const nearlightCommInfo_t before = info;
+  info.size = offsetof(nearlightCommInfo_t, memory_reason);
+  ASSERT_EQ(nearlightCommGetInfo(group[0], &info), nearlightSuccess);
+  EXPECT_EQ(info.size, offsetof(nearlightCommInfo_t, memory_reason));
+  EXPECT_STREQ(info.memory, "shm");
+  EXPECT_EQ(info.memory_reason, before.memory_reason);
 }
 
 // What a program that was compiled with another header passes: it gets what its struct has room for.

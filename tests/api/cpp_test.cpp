@@ -121,6 +121,7 @@ TEST(Cpp, TellsWhatItIsAndWhatItWouldDo) {
   EXPECT_EQ(comms[1].nranks(), 2);
   EXPECT_EQ(comms[0].info().backend, "host");
   EXPECT_EQ(comms[0].info().memory, "shm");
+  EXPECT_EQ(comms[0].info().memory_reason, "");
   EXPECT_GT(comms[0].info().scratch_bytes, 0u);
   EXPECT_TRUE(comms[0].status().ok());
   const auto route = comms[0].explain(nearlight::Collective::all_reduce, 1, nearlight::f32, nearlight::sum);

@@ -45,7 +45,10 @@ using Functions = std::vector<std::string>;
 // NCCL refuses two ranks on one GPU of one host, so each says that it is on a host of its own, and NCCL's
 // calls go through a socket. Nearlight has its memory without NCCL.
 Functions on_one_gpu(int rank) {
-  return {"NCCL_HOSTID=rank" + std::to_string(rank), "NCCL_SOCKET_IFNAME=lo", "CUDA_VISIBLE_DEVICES=0"};
+  const char* const given = std::getenv("CUDA_VISIBLE_DEVICES");
+  const std::string all = given != nullptr && *given != '\0' ? given : "0";
+  return {"NCCL_HOSTID=rank" + std::to_string(rank), "NCCL_SOCKET_IFNAME=lo",
+          "CUDA_VISIBLE_DEVICES=" + all.substr(0, all.find(','))};
 }
 
 // `processes`: one a rank. `shared`: of one GPU. Checks that the program was right, and that calls of each of

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "runtime/create.hpp"
-#include "tests/mp/kinds.hpp"
+#include "tests/support/kinds.hpp"
 
 namespace nearlight::test {
 namespace {

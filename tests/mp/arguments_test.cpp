@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "tests/mp/kinds.hpp"
+#include "tests/support/kinds.hpp"
 
 namespace nearlight::test {
 namespace {

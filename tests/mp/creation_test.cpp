@@ -9,8 +9,8 @@
 #include "bootstrap/in_process.hpp"
 #include "runtime/create.hpp"
 #include "tests/mp/faulty_exchange.hpp"
-#include "tests/mp/kinds.hpp"
 #include "tests/support/checked_call.hpp"
+#include "tests/support/kinds.hpp"
 
 namespace nearlight::test {
 namespace {

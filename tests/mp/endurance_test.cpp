@@ -1,8 +1,8 @@
 // The long forms of what order_test.cpp does in short.
 #include <gtest/gtest.h>
 
-#include "tests/mp/kinds.hpp"
 #include "tests/mp/sequences.hpp"
+#include "tests/support/kinds.hpp"
 
 namespace nearlight::test {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "algorithm/host/all_reduce.hpp"
 #include "base/collective.hpp"
-#include "tests/mp/kinds.hpp"
 #include "tests/support/checked_call.hpp"
+#include "tests/support/kinds.hpp"
 
 namespace nearlight::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
-#include "tests/mp/kinds.hpp"
 #include "tests/mp/sequences.hpp"
+#include "tests/support/kinds.hpp"
 
 namespace nearlight::test {
 namespace {

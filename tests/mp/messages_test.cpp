@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/create.hpp"
-#include "tests/mp/kinds.hpp"
+#include "tests/support/kinds.hpp"
 #include "tests/support/message_image.hpp"
 
 namespace nearlight::test {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "algorithm/one_shot.hpp"
-#include "tests/mp/kinds.hpp"
 #include "tests/mp/sequences.hpp"
+#include "tests/support/kinds.hpp"
 
 namespace nearlight::test {
 namespace {

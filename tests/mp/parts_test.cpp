@@ -4,8 +4,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/mp/kinds.hpp"
 #include "tests/support/checked_collective.hpp"
+#include "tests/support/kinds.hpp"
 
 namespace nearlight::test {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "runtime/create.hpp"
 #include "runtime/recovery.hpp"
-#include "tests/mp/kinds.hpp"
 #include "tests/mp/recovery.hpp"
+#include "tests/support/kinds.hpp"
 
 namespace nearlight::test {
 namespace {

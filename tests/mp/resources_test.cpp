@@ -17,8 +17,8 @@
 #include "bootstrap/process_group.hpp"
 #include "runtime/create.hpp"
 #include "tests/mp/faulty_exchange.hpp"
-#include "tests/mp/kinds.hpp"
 #include "tests/support/held.hpp"
+#include "tests/support/kinds.hpp"
 
 namespace nearlight::test {
 namespace {

@@ -238,6 +238,7 @@ class Threads(unittest.TestCase):
                 self.comms[1].explain_gemv(product, 4, -1, 8, nearlight.DataType.bfloat16)
         self.assertEqual((counters.gemv_all_reduces, counters.all_gather_gemvs), (0, 0))
         self.assertEqual((self.comms[1].info().rank, self.comms[1].info().backend), (1, "host"))
+        self.assertEqual(self.comms[1].info().memory_reason, "")
         self.assertEqual((self.comms[1].rank, self.comms[1].nranks), (1, 2))
         self.assertIsNone(self.comms[0].status().error)
 

@@ -292,6 +292,35 @@ def train(rank, nranks, folder):
     return str(taken)
 
 
+def reset_and_shrink(rank, nranks, folder):
+    """Of a communicator that is attached to NCCL's: with memory of its own it can do both, in windows of NCCL it cannot shrink."""
+    start(rank, nranks, folder)
+    nl.enable(config=CONFIG)
+    comm = nl._groups.get("").comm
+    x = torch.full((5000,), float(rank + 1), device="cuda")
+
+    def reduced(by):
+        by.all_reduce_raw(x.data_ptr(), (y := torch.empty_like(x)).data_ptr(), len(x), nearlight.DataType.float32,
+                          stream=torch.cuda.current_stream().cuda_stream)
+        torch.cuda.synchronize()
+        same(y, torch.full_like(x, 3.0))
+
+    reduced(comm)
+    for _ in range(3):
+        comm.reset()
+        reduced(comm)
+    assert comm.info().memory_reason, comm.info()
+    if comm.info().memory == "nccl_window":
+        expect(nearlight.Unsupported, "NCCL", lambda: comm.shrink([0, 1]))
+    else:
+        with comm.shrink([0, 1]) as smaller:
+            reduced(smaller)
+            assert smaller.info().memory_reason == comm.info().memory_reason
+            dist.barrier()
+    nl.disable()
+    dist.destroy_process_group()
+
+
 def capture_fails_on_one(rank, nranks, folder):
     """Rank 1 raises in the middle of a capture. Its own error is what it sees; the other one is told within the limit."""
     start(rank, nranks, folder)
@@ -395,6 +424,9 @@ class OnGpus(unittest.TestCase):
 
     def test_models(self):
         print(run(train)[0])
+
+    def test_reset_and_shrink(self):
+        run(reset_and_shrink)
 
     def test_capture_fails_on_one(self):
         self.assertIn("rank 1", run(capture_fails_on_one)[0])

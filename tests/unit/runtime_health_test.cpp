@@ -9,6 +9,7 @@
 
 #include "bootstrap/in_process.hpp"
 #include "runtime/create.hpp"
+#include "tests/support/kinds.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace nearlight::runtime {
@@ -80,8 +81,7 @@ TEST_P(RankHealth, AMissedRankThatHasFailedSaysWhomItMissed) {
   EXPECT_EQ(problems, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, RankHealth, testing::Values(Kind::threads, Kind::processes),
-                         [](const auto& of) { return std::string(test::name_of(of.param)); });
+INSTANTIATE_TEST_SUITE_P(Of, RankHealth, testing::ValuesIn(test::kinds()), test::kind_name);
 
 TEST(RankHealthAtTheEnd, OneThatHasEndedItsCommunicatorIsSaidTo) {
   auto exchanges = bootstrap::make_in_process_group(2);

@@ -13,6 +13,7 @@
 
 #include "runtime/checks.hpp"
 #include "runtime/create.hpp"
+#include "tests/support/kinds.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace nearlight::runtime {
@@ -378,8 +379,7 @@ TEST_P(Retries, ARankThatStaysAwayIsNamedInBoundedTime) {
   EXPECT_EQ(problems, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, Retries, testing::Values(Kind::threads, Kind::processes),
-                         [](const auto& of) { return std::string(test::name_of(of.param)); });
+INSTANTIATE_TEST_SUITE_P(Of, Retries, testing::ValuesIn(test::kinds()), test::kind_name);
 
 TEST(RetryPolicies, AreBounded) {
   Options options;
