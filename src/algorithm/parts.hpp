@@ -163,7 +163,11 @@ NL_FN std::uint64_t agree_on_most(SessionT& session, std::uint32_t slot, std::ui
   return most;
 }
 
-// Moves the parts. Input and output may be the same memory where each part's own place is the same.
+// Moves the parts. Input and output may be the same memory where each part's own place is the same, of
+// all_to_all then all parts: a thread stores at the slots that it has itself sent from (lane + k * width of
+// each part), behind its sends in program order, and other groups and rounds have other slots. The group need
+// not meet for it: after the first round sync_while_in_flight() does not sync, and a thread stores while
+// another one is still to load.
 // kAgrees: Parts::most is this rank's own; LL, with a slot more than the span.
 template <class Units, int kMax, bool kAgrees = false, class SessionT, class Bufs, class Hooks>
 NL_FN void move_parts(SessionT& session, Share share, const Parts& parts, const Bufs& input,

@@ -105,7 +105,7 @@ struct CallOptions {
   std::uint32_t spread = 0;
   // Buffers of all_reduce, collective and messages may overlap beyond what is in place, as NCCL has it: no
   // error, but what such memory holds afterwards is not defined. An all-to-all whose input is its output is
-  // right by the ranks' own way. Check mode refuses overlaps all the same.
+  // right by the ranks' own way. Check mode refuses overlaps all the same, of one rank too.
   bool may_overlap = false;
   // Of a communicator that traces: this call does not, and runs the code of one that does not.
   bool untraced = false;

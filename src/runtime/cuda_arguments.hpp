@@ -21,6 +21,8 @@ class CudaArguments {
  public:
   CudaArguments() = default;
   CudaArguments(int device, bool always) : device_(device), always_(always) {}
+  // Check mode.
+  bool looks_always() const { return always_; }
 
   // Not null where there are bytes; nothing is asked of a buffer of 0. In check mode the last byte is looked
   // at too. Code::invalid_argument names the argument.

@@ -8,6 +8,7 @@
 #include "runtime/checks.hpp"
 #include "runtime/cuda_call.hpp"
 #include "runtime/cuda_communicator.hpp"
+#include "runtime/named_buffer.hpp"
 #include "runtime/nvtx_range.hpp"
 
 namespace nearlight::runtime {
@@ -49,15 +50,18 @@ Status CudaCommunicator::enqueue_alone(const void* send, void* recv, std::size_t
     return algorithm::cuda::launch_alone(args_of(send, recv, count, op, {}), type, max_ctas_, stream);
   }
   if (recv == send) return {};
-  return cuda_status("cudaMemcpyAsync",
-                     cudaMemcpyAsync(recv, send, count * size_of(type), cudaMemcpyDeviceToDevice, stream));
+  const std::size_t bytes = count * size_of(type);
+  // CUDA's own copy is not for memory that overlaps (CallOptions).
+  if (overlap({"send", "", send, bytes}, {"recv", "", recv, bytes}))
+    return copy_by_kernel(recv, send, bytes, stream);
+  return cuda_status("cudaMemcpyAsync", cudaMemcpyAsync(recv, send, bytes, cudaMemcpyDeviceToDevice, stream));
 }
 
 Status CudaCommunicator::enqueue_collective(const CollectiveCall& call, Stream stream_pointer,
                                             const CallOptions& options, bool& capturing) {
   const bool own_way_failed = this->own_way_failed();
   if (own_way_failed) NL_TRY(may_go_elsewhere(options.algorithm.value_or(way())));
-  NL_TRY(check_call(call, rank_, nranks(), options.may_overlap && !check_));
+  NL_TRY(check_call(call, rank_, nranks(), may_overlap(options)));
   const bool agrees = agrees_on_most(call.collective);
   if (call.count == 0 && !agrees) return {};
   const DeviceGuard guard(device_);

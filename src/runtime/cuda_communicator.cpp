@@ -279,7 +279,7 @@ Status CudaCommunicator::enqueue_all_reduce(const void* send, void* recv, std::s
   const bool own_way_failed = this->own_way_failed();
   if (own_way_failed) NL_TRY(may_go_elsewhere(options.algorithm.value_or(way())));
   if (count == 0) return {};
-  NL_TRY(check_buffers(send, recv, count, type, op, options.may_overlap && !check_));
+  NL_TRY(check_buffers(send, recv, count, type, op, may_overlap(options)));
   // The kernel belongs on this rank's GPU, whichever is current; stream 0 means that GPU's.
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());

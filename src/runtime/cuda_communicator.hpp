@@ -124,6 +124,10 @@ class CudaCommunicator final : public Communicator {
   // Of one rank alone: its input is its output.
   Status enqueue_alone(const void* send, void* recv, std::size_t count, DataType type, const Reduction& op,
                        cudaStream_t stream, bool& capturing);
+  // Check mode looks at the arguments of one rank, too, which has no other to compare its calls with.
+  bool may_overlap(const CallOptions& options) const {
+    return options.may_overlap && !arguments_.looks_always();
+  }
   // `peer`: the one that is gone, or -1. Returns how often it was stopped by now.
   std::uint64_t stop(Status reason, int peer);
   // The ranks' own way alone: calls may still go elsewhere.
@@ -202,7 +206,7 @@ class CudaCommunicator final : public Communicator {
   Wish wish_;
   Survivors survivors_;
   CudaArguments arguments_;
-  bool check_ = false;
+  bool check_ = false;                  // check mode of several ranks
   StreamOrder stream_order_;            // check mode
   std::shared_ptr<CallLedger> ledger_;  // check mode, all ranks in this process
   std::uint64_t compared_ = 0;          // calls

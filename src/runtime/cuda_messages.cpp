@@ -55,7 +55,7 @@ Status CudaCommunicator::enqueue_messages(std::span<const MessageCall> group, St
   const bool own_way_failed = this->own_way_failed();
   if (own_way_failed) NL_TRY(may_go_elsewhere(options.algorithm.value_or(way())));
   for (const MessageCall& message : group) NL_TRY(check_message(message, nranks()));
-  NL_TRY(check_together(group, rank_, options.may_overlap && !check_));
+  NL_TRY(check_together(group, rank_, may_overlap(options)));
   const DeviceGuard guard(device_);
   NL_TRY(guard.status());
   const auto stream = static_cast<cudaStream_t>(stream_pointer);

@@ -65,7 +65,7 @@ Status HostCommunicator::run_collective(const CollectiveCall& call, Stream strea
     if (call.op.op == ReduceOp::premul_sum && reduces) {
       algorithm::host::multiply_alone(call.type, send, recv, count, call.op.factor->bits);
     } else if (recv != send && count != 0) {
-      std::memcpy(recv, send, count * element);
+      std::memmove(recv, send, count * element);  // they may overlap (CallOptions)
     }
     return {};
   }

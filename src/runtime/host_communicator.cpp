@@ -282,7 +282,7 @@ Status HostCommunicator::run_all_reduce(const void* send, void* recv, std::size_
       algorithm::host::multiply_alone(type, send, recv, count, op.factor->bits);
       return {};
     }
-    if (recv != send) std::memcpy(recv, send, count * size_of(type));
+    if (recv != send) std::memmove(recv, send, count * size_of(type));  // they may overlap (CallOptions)
     return {};
   }
   route_log_.note(Collective::all_reduce, count, type, op.op, nranks(), route);

@@ -34,7 +34,8 @@ Status HostCommunicator::run_messages(std::span<const MessageCall> group, Stream
   NL_TRY(check_together(group, rank(), options.may_overlap && !check_));
   const auto facts_of = [this](std::size_t count, DataType type) { return message_facts(count, type); };
   NL_TRY_ASSIGN(const MessagePlan plan, plan_messages(group, rank(), nranks(), facts_of, options));
-  for (const MessagePlan::Copy& copy : plan.copies) std::memcpy(copy.to, copy.from, copy.bytes);
+  // They may overlap (CallOptions).
+  for (const MessagePlan::Copy& copy : plan.copies) std::memmove(copy.to, copy.from, copy.bytes);
   if (plan.lanes == 0) {
     if (!plan.copies.empty()) calls_.take(route::Algorithm::copy, route::Route().protocol);
     return {};

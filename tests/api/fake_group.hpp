@@ -1,4 +1,4 @@
-// Two GPU ranks on the stand-in for CUDA.
+// Two GPU ranks, or one, on the stand-in for CUDA.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,22 +34,24 @@ using Created = Result<std::unique_ptr<runtime::Communicator>>;
 struct FakePair {
   runtime::Options options;
   std::array<int, 2> devices = {0, 1};
+  int nranks = 2;  // 1: the first alone
   fault_points::Hook on_rank_1 = {};
   // Of rank r; null: no rank has one.
   std::function<std::unique_ptr<runtime::Fallback>(int rank)> fallback = {};
 };
 
 inline std::vector<Created> create_pair(const FakePair& pair) {
-  auto exchanges = bootstrap::make_in_process_group(2);
+  auto exchanges = bootstrap::make_in_process_group(pair.nranks);
   std::vector<Created> created;
-  for (int rank = 0; rank < 2; ++rank) created.emplace_back(Status(Code::internal_error, "not run"));
+  for (int rank = 0; rank < pair.nranks; ++rank)
+    created.emplace_back(Status(Code::internal_error, "not run"));
   const auto make_heap = [](void*, Exchange& exchange, int, std::size_t bytes,
                             Deadline) -> Result<std::unique_ptr<memory::Heap>> {
     return std::unique_ptr<memory::Heap>(
         std::make_unique<FakeHeap>(exchange.rank(), exchange.nranks(), bytes));
   };
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < pair.nranks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto i = static_cast<std::size_t>(rank);
       const fault_points::Planted planted(

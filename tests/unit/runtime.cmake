@@ -1,7 +1,7 @@
 nearlight_test(runtime
   SOURCES runtime_call_end_test.cpp runtime_call_ledger_test.cpp runtime_call_log_test.cpp runtime_checks_test.cpp runtime_communicator_test.cpp runtime_health_test.cpp
     runtime_kernel_loop_test.cpp runtime_layout_test.cpp runtime_path_test.cpp runtime_early_launch_test.cpp runtime_poll_test.cpp runtime_retry_test.cpp
-    runtime_nccl_memory_test.cpp runtime_steering_test.cpp
+    runtime_nccl_memory_test.cpp runtime_overlap_test.cpp runtime_steering_test.cpp
   DEPS nearlight::testing
   LABELS unit tsan asan)
 nearlight_test(runtime_peer_watch SOURCES runtime_peer_watch_test.cpp DEPS nearlight::testing LABELS unit asan)

@@ -89,8 +89,9 @@ struct Bulk {
   static void copy(exec::HostSpace::Cell* to, const char* from, std::size_t cells) {
     std::memcpy(static_cast<void*>(to), from, cells * sizeof *to);
   }
+  // Within the caller's memory, too: a rank's own part, whose two places may overlap.
   static void copy_out(char* to, const char* from, std::size_t cells) {
-    std::memcpy(to, from, cells * sizeof(exec::HostSpace::Cell));
+    std::memmove(to, from, cells * sizeof(exec::HostSpace::Cell));
   }
   static void reduce(char* out, const char* const* sources, int nranks, std::size_t bytes) {
     reduce_run<T, op>(out, sources, nranks, bytes / sizeof(T));
