@@ -5,7 +5,6 @@
 #include <atomic>
 #include <iterator>
 #include <memory>
-#include <random>
 #include <thread>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "runtime/create.hpp"
 #include "tests/support/checked_call.hpp"
 #include "tests/support/message_image.hpp"
+#include "tests/support/random.hpp"
 
 namespace nearlight::test {
 
@@ -25,23 +25,6 @@ constexpr int kMostRanks = 8, kMostCommunicators = 3;
 constexpr std::uint64_t kMostCount = 20'000 / kSlowDown;
 // Keeps a call at this many rounds, so that one with tiny chunks does not take long.
 constexpr std::uint64_t kMostRounds = 200 / kSlowDown;
-
-// A sequence of numbers for each purpose, so that none of them moves another.
-class Random {
- public:
-  Random(std::uint64_t seed, std::uint64_t purpose)
-      : engine_(seed * 0x9e3779b97f4a7c15u ^ purpose * 0xc2b2ae3d27d4eb4fu) {}
-  // In [0, end).
-  std::uint64_t below(std::uint64_t end) { return engine_() % end; }
-  bool one_in(std::uint64_t n) { return below(n) == 0; }
-  template <class T, std::size_t n>
-  T one_of(const T (&values)[n]) {
-    return values[below(n)];
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 struct Group {
   int nranks;
