@@ -334,8 +334,10 @@ def main() -> int:
     parser.add_argument("--total-s", type=float, default=570, help="seconds for all; then the ranks are ended")
     parser.add_argument("--json", help="file to write the result to")
     args = parser.parse_args()
-    if args.shared_gpu and (args.json or args.device != "cuda"):
-        parser.error("--shared-gpu is a check on a GPU, and gives no figures to keep")
+    if args.shared_gpu and args.device != "cuda":
+        parser.error("--shared-gpu needs a GPU")
+    if args.shared_gpu and args.json:
+        parser.error("--shared-gpu is a check, and gives no figures to keep")
     needed = ["none", "nccl", "nearlight"] if args.ranks > 1 else ["none", "nearlight"]
     if not set(needed) <= set(args.variants):
         parser.error(f"--variants: {', '.join(needed[:-1])} and {needed[-1]} must be among them")

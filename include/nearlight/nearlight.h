@@ -267,8 +267,8 @@ NEARLIGHT_API nearlightResult_t nearlightCommReset(nearlightComm_t comm, int64_t
  * nearlightInvalidArgument (no live communicator; members or shrunk is NULL; members[] is no such list, or
  * has one that was left out before; timeout_ms), nearlightTimeout and nearlightRemoteError (name who did not
  * come or is gone), nearlightInvalidUsage (another member gave another list, both in the text; another thread
- * is in a call; it was shrunk before), nearlightUnsupported (in windows of NCCL), and those of creation. One
- * that was attached to NCCL is not any more: NCCL's communicator has all its ranks or none. */
+ * is in a call; it was shrunk before), nearlightUnsupported (in windows of NCCL), and those of creation. The
+ * new one is not attached to NCCL, whose communicator has all its ranks or none. */
 NEARLIGHT_API nearlightResult_t nearlightCommShrink(nearlightComm_t comm, const int* members, int nmembers,
                                                     int64_t timeout_ms, nearlightComm_t* shrunk);
 

@@ -13,7 +13,7 @@ struct HostPlace {
   std::uint32_t user = 0;  // effective
   std::uint32_t unused = 0;
 
-  // Whether all of it could be found out.
+  // Whether it could be found out where the process is.
   bool is_known() const;
   // Whether two processes mean the same process by the same number.
   bool same_numbers(const HostPlace& other) const;

@@ -140,7 +140,8 @@ inline constexpr Text kNcclMemory{
     "nccl_window where it was tested with this NCCL and gives memory, else cuda_vmm",
     "Where a communicator that is attached to NCCL's, the drop-in's among them, has its memory: in windows "
     "of NCCL, or in memory that the ranks share without it, which takes ranks of one user in one host and "
-    "container and, unless this variable asks for it, GPUs that NVLink connects. The same on all ranks."};
+    "container and, unless this variable asks for it, GPUs that NVLink connects and NCCL_P2P_DISABLE or "
+    "NCCL_P2P_LEVEL does not keep apart. The same on all ranks."};
 inline constexpr Text kRouteTable{
     "NEARLIGHT_ROUTE_TABLE", "a path", "the table that is shipped",
     "A file with the limits by which routes are chosen, as `nearlight tune` writes it, for groups of the "

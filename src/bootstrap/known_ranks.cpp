@@ -47,7 +47,11 @@ Result<std::unique_ptr<Exchange>> meet_known_ranks(Exchange& known, Deadline dea
   NL_TRY(check_can_meet(all));
   char key[64];
   std::snprintf(key, sizeof key, "known-%016" PRIx64 "%016" PRIx64, all[0].key[0], all[0].key[1]);
-  return join_process_group({known.rank(), known.nranks(), key}, deadline);
+  // A rank that cannot meet knows it at once and the others only when their time is over, which must leave
+  // them enough to hear of it.
+  auto met = join_process_group({known.rank(), known.nranks(), key}, Deadline::after(deadline.left() / 2));
+  NL_TRY(agree(known, met.status(), deadline));
+  return met;
 }
 
 }  // namespace nearlight::bootstrap

@@ -155,11 +155,12 @@ std::int64_t attach_limit_ms() { return 60'000; }
 
 Result<Attached> attach(ncclComm* comm, const Wish& wish, Deadline deadline) {
   const RealNccl* const nccl = real_nccl();
-  // The same on all ranks, which have one NCCL.
+  // The same on all ranks: NCCL does not connect those of different versions.
   if (nccl->ncclMemAlloc == nullptr) return Attached{nullptr, "this NCCL is older than 2.19"};
   NL_TRY(pin_copy(*nccl));
   // From here to the first exchange a failure is this rank's alone, and the others learn of it by waiting.
-  NL_TRY_ASSIGN(const std::shared_ptr<Exchange> exchange, memory::create_nccl_exchange(comm, deadline));
+  NL_TRY_ASSIGN(const std::shared_ptr<Exchange> exchange,
+                memory::create_nccl_exchange(comm, deadline, memory::NcclTopic::companion));
   Hello mine;
   mine.takes = wish.takes;
   if (wish.refusal != nullptr) std::snprintf(mine.refusal, sizeof mine.refusal, "%s", wish.refusal);

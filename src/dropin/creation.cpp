@@ -1,12 +1,9 @@
 #include "dropin/creation.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <system_error>

@@ -28,7 +28,7 @@ const char* name_of(Kind kind) { return kind == Kind::barrier ? "barrier" : "all
 // still meet.
 struct Slot {
   Kind kind = Kind::barrier;
-  std::uint32_t unused = 0;
+  NcclTopic topic = NcclTopic::any;
   std::uint64_t total_bytes = 0;
   std::byte data[4096 - 16] = {};
 };
@@ -67,13 +67,14 @@ class Staging {
 
 class NcclExchange final : public Exchange {
  public:
-  NcclExchange(const Nccl& nccl, ncclComm* comm, int device, int rank, int nranks,
+  NcclExchange(const Nccl& nccl, ncclComm* comm, int device, int rank, int nranks, NcclTopic topic,
                std::shared_ptr<Staging> staging)
       : nccl_(nccl),
         comm_(comm),
         device_(device),
         rank_(rank),
         nranks_(nranks),
+        topic_(topic),
         staging_(std::move(staging)) {}
 
   int rank() const override { return rank_; }
@@ -139,6 +140,7 @@ class NcclExchange final : public Exchange {
     NL_TRY_ASSIGN(const DeviceScope scope, DeviceScope::enter(device_));
     Slot mine;
     mine.kind = kind;
+    mine.topic = topic_;
     mine.total_bytes = total_bytes;
     if (!data.empty()) std::memcpy(mine.data, data.data(), data.size());
     cudaStream_t const stream = staging_->stream().get();
@@ -182,6 +184,10 @@ class NcclExchange final : public Exchange {
 
   Status compare() const {
     for (std::size_t r = 1; r < slots_.size(); ++r) {
+      if (slots_[r].topic != slots_[0].topic) {
+        return failure(Code::invalid_usage,
+                       "rank 0 and rank %zu are at different steps of making a communicator", r);
+      }
       if (slots_[r].kind != slots_[0].kind) {
         return failure(Code::invalid_usage, "rank 0 calls %s while rank %zu calls %s",
                        name_of(slots_[0].kind), r, name_of(slots_[r].kind));
@@ -205,6 +211,7 @@ class NcclExchange final : public Exchange {
   int device_;
   int rank_;
   int nranks_;
+  NcclTopic topic_;
   std::shared_ptr<Staging> staging_;
   std::vector<Slot> slots_;
   std::vector<pid_t> processes_;
@@ -213,7 +220,7 @@ class NcclExchange final : public Exchange {
 
 }  // namespace
 
-Result<std::unique_ptr<Exchange>> create_nccl_exchange(ncclComm* comm, Deadline deadline) {
+Result<std::unique_ptr<Exchange>> create_nccl_exchange(ncclComm* comm, Deadline deadline, NcclTopic topic) {
   if (comm == nullptr) return failure(Code::invalid_argument, "comm: null");
   NL_TRY_ASSIGN(const Nccl* const nccl, Nccl::attached());
   NL_TRY_ASSIGN(const int nranks, nccl->comm_count(comm));
@@ -221,7 +228,8 @@ Result<std::unique_ptr<Exchange>> create_nccl_exchange(ncclComm* comm, Deadline 
   NL_TRY_ASSIGN(const int device, nccl->comm_device(comm));
   NL_TRY_ASSIGN(const DeviceScope scope, DeviceScope::enter(device));
   NL_TRY_ASSIGN(std::shared_ptr<Staging> staging, Staging::create(*nccl, device, nranks));
-  auto exchange = std::make_unique<NcclExchange>(*nccl, comm, device, rank, nranks, std::move(staging));
+  auto exchange =
+      std::make_unique<NcclExchange>(*nccl, comm, device, rank, nranks, topic, std::move(staging));
   NL_TRY(exchange->learn_processes(deadline));
   return std::unique_ptr<Exchange>(std::move(exchange));
 }

@@ -222,7 +222,8 @@ Result<std::unique_ptr<Heap>> create_nccl_window_heap(ncclComm* comm, std::size_
   if (comm == nullptr) return failure(Code::invalid_argument, "comm: null");
   NL_TRY_ASSIGN(const Nccl* const nccl, Nccl::attached());
   NL_TRY_ASSIGN(const int device, nccl->comm_device(comm));
-  NL_TRY_ASSIGN(const std::unique_ptr<Exchange> exchange, create_nccl_exchange(comm, deadline));
+  NL_TRY_ASSIGN(const std::unique_ptr<Exchange> exchange,
+                create_nccl_exchange(comm, deadline, NcclTopic::window));
   // From here on each step ends with everyone knowing whether all came through, so that nobody waits for a
   // rank that stopped earlier.
   NL_TRY(

@@ -11,7 +11,6 @@
 #include "runtime/cuda_communicator.hpp"
 #include "runtime/nccl_fallback.hpp"
 #include "runtime/nccl_memory.hpp"
-#include "runtime/recovery.hpp"
 #include "runtime/vmm_heap.hpp"
 
 namespace nearlight::runtime {
@@ -24,31 +23,29 @@ Result<std::unique_ptr<Communicator>> create_cuda_nccl(ncclComm* comm, const Opt
   if (nranks > protocol::kMaxRanks)
     return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
   const Deadline deadline = create_deadline(options);
-  NL_TRY_ASSIGN(std::shared_ptr<Exchange> known, memory::create_nccl_exchange(comm, deadline));
+  NL_TRY_ASSIGN(std::shared_ptr<Exchange> known,
+                memory::create_nccl_exchange(comm, deadline, memory::NcclTopic::communicator));
 
   const auto make_window = [](void* context, Exchange&, int, std::size_t bytes, Deadline until) {
     return memory::create_nccl_window_heap(static_cast<ncclComm*>(context), bytes, until);
-  };
-  // A limit that is none stays as it is, for creation to refuse it.
-  const auto in_time = [&] {
-    Options left = options;
-    if (check_limit("create_timeout", options.create_timeout).ok())
-      left.create_timeout = deadline.left_or_1_ms();
-    return left;
   };
   NcclMemories memories;
   memories.nccl = nccl->name();
   memories.windows_tested = memory::check_nccl_window_version(nccl->version());
   memories.may_do_without = memory::check_gpus_are_not_kept_apart();
   memories.windows = [&](std::shared_ptr<Exchange> exchange, const std::string& reason) {
-    const CudaCommunicator::HeapPlan plan{
-        .make = make_window, .context = comm, .one_rank_per_gpu = true, .reason = reason};
-    return CudaCommunicator::create(std::move(exchange), device, plan, in_time(),
+    const CudaCommunicator::HeapPlan plan{.make = make_window,
+                                          .context = comm,
+                                          .one_rank_per_gpu = true,
+                                          .reason = reason,
+                                          .deadline = deadline};
+    return CudaCommunicator::create(std::move(exchange), device, plan, options,
                                     make_nccl_fallback(*nccl, comm, device));
   };
   memories.vmm = [&](std::unique_ptr<Exchange> met, const std::string& reason, bool asked) {
-    const CudaCommunicator::HeapPlan plan{.make = make_vmm_heap, .by_nvlink = !asked, .reason = reason};
-    return CudaCommunicator::create(std::move(met), device, plan, in_time(),
+    const CudaCommunicator::HeapPlan plan{
+        .make = make_vmm_heap, .by_nvlink = !asked, .reason = reason, .deadline = deadline};
+    return CudaCommunicator::create(std::move(met), device, plan, options,
                                     make_nccl_fallback(*nccl, comm, device));
   };
   return create_on_nccl_memory(std::move(known), memories, deadline);

@@ -42,8 +42,10 @@ class CudaCommunicator final : public Communicator {
     MakeHeap make = nullptr;
     void* context = nullptr;
     bool one_rank_per_gpu = false;  // two ranks on one GPU are unsupported
-    bool by_nvlink = false;         // GPUs that reach each other in another way are unsupported
+    bool by_nvlink = false;         // GPUs that PCIe connects are unsupported
     std::string reason = {};        // of memory_reason()
+    // When creation must be done, where that is not Options::create_timeout from now on.
+    std::optional<Deadline> deadline = {};
   };
 
   // `fallback`: who takes what is handed over, or null.

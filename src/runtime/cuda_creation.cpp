@@ -64,7 +64,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
                                                                const HeapPlan& plan, const Options& options,
                                                                std::unique_ptr<Fallback> fallback) {
   if (exchange == nullptr) return failure(Code::invalid_argument, "exchange is null");
-  const Deadline deadline = create_deadline(options);
+  const Deadline deadline = plan.deadline.value_or(create_deadline(options));
   const int nranks = exchange->nranks();
   if (nranks < 1 || nranks > protocol::kMaxRanks) {
     return failure(Code::invalid_argument, "nranks: %d is not between 1 and %d", nranks, protocol::kMaxRanks);
@@ -88,8 +88,9 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   const route::Table table = steering.table.value_or(route::shipped_table(target));
   probe::LineReport lines;
   if (nranks > 1) {
-    NL_TRY_ASSIGN(lines.path, worst_path(*exchange, places, device, deadline));
-    if (plan.by_nvlink) NL_TRY(check_by_nvlink(lines.path));
+    NL_TRY_ASSIGN(const Paths paths, paths_between(*exchange, places, device, deadline));
+    lines.path = paths.worst;
+    if (plan.by_nvlink) NL_TRY(check_by_nvlink(paths));
   }
   // Somebody must want them: the test takes its time, and lines their memory.
   const bool wants_lines = options.lines != 0 || table.ll128_limit_bytes != 0 ||
@@ -118,6 +119,7 @@ Result<std::unique_ptr<Communicator>> CudaCommunicator::create(std::shared_ptr<E
   comm->heap_offset_ = options.heap_offset;
   comm->timeout_ = settings.value().timeout;
   comm->wish_ = {plan, options};
+  comm->wish_.heap.deadline.reset();
   comm->survivors_ = Survivors(*exchange);
   comm->table_ = table;
   comm->path_ = number_of(steering.forced);

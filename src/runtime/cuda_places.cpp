@@ -59,12 +59,6 @@ Result<int> ranks_per_gpu(const std::vector<Place>& places, bool alone) {
   return most;
 }
 
-Status check_by_nvlink(probe::PathType worst) {
-  if (worst == probe::PathType::nvl || worst == probe::PathType::same_gpu) return {};
-  return failure(Code::unsupported, "GPUs are connected by %s and not by NVLink (%s=cuda_vmm takes them)",
-                 probe::name_of(worst), variables::kNcclMemory.name);
-}
-
 std::string common_gpu(const std::vector<Place>& places) {
   const std::string name = places[0].name;
   const bool all =
@@ -83,19 +77,44 @@ bool have_large_shared(const std::vector<Place>& places) {
                      [](const Place& place) { return place.shared_bytes >= algorithm::kLargeSharedCta; });
 }
 
-Result<probe::PathType> worst_path(Exchange& exchange, const std::vector<Place>& places, int device,
-                                   Deadline deadline) {
-  probe::PathType worst = probe::PathType::nvl;
+void add_path(Paths& paths, probe::PathType path) {
+  using probe::PathType;
+  paths.worst = std::max(paths.worst, path);
+  // Beside CPUs with C2C there is no PCIe between GPUs.
+  const bool fits = path == PathType::nvl || path == PathType::same_gpu || path == PathType::c2c;
+  if (!fits) paths.beside_nvlink = std::max(paths.beside_nvlink, path);
+}
+
+Result<Paths> paths_between(Exchange& exchange, const std::vector<Place>& places, int device,
+                            Deadline deadline) {
+  Paths paths;
   const auto rank = static_cast<std::size_t>(exchange.rank());
   for (std::size_t other = 0; other < places.size(); ++other) {
     if (other == rank) continue;
     probe::PathFacts facts;
     facts.same_gpu = same_gpu(places[rank], places[other]);
     if (!facts.same_gpu) facts = probe::path_facts(device, places[other].uuid);
-    worst = std::max(worst, probe::path_of(facts));
+    add_path(paths, probe::path_of(facts));
   }
-  NL_TRY_ASSIGN(const auto all, gather_values(exchange, worst, deadline));
-  return *std::max_element(all.begin(), all.end());
+  NL_TRY_ASSIGN(const auto all, gather_values(exchange, paths, deadline));
+  for (const Paths& one : all) {
+    paths.worst = std::max(paths.worst, one.worst);
+    paths.beside_nvlink = std::max(paths.beside_nvlink, one.beside_nvlink);
+  }
+  return paths;
+}
+
+Status check_by_nvlink(const Paths& paths) {
+  if (paths.beside_nvlink == probe::PathType::nvl) return {};
+  if (paths.beside_nvlink == probe::PathType::unknown) {
+    return failure(Code::unsupported,
+                   "whether NVLink connects the GPUs cannot be told, as not every process sees all of them "
+                   "(%s=cuda_vmm takes them all the same)",
+                   variables::kNcclMemory.name);
+  }
+  return failure(Code::unsupported,
+                 "two GPUs have %s between them and not NVLink (%s=cuda_vmm takes them all the same)",
+                 probe::name_of(paths.beside_nvlink), variables::kNcclMemory.name);
 }
 
 }  // namespace nearlight::runtime

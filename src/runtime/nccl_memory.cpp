@@ -1,7 +1,6 @@
 #include "runtime/nccl_memory.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -35,6 +34,10 @@ Result<Wish> common_wish(Exchange& known, Deadline deadline) {
   const auto mine = own_wish();
   NL_TRY(agree(known, mine.status(), deadline));
   NL_TRY_ASSIGN(const auto all, gather_values(known, mine.value(), deadline));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] > Wish::vmm)
+      return failure(Code::invalid_usage, "rank %zu says what is no wish for memory", rank);
+  }
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     return failure(Code::invalid_usage, "%s: rank 0 says %s, rank %zu says %s", variables::kNcclMemory.name,
@@ -50,20 +53,9 @@ Result<bool> all_lack_windows(Exchange& known, const Status& mine, Deadline dead
 
 Created on_windows(const std::shared_ptr<Exchange>& known, const NcclMemories& memories,
                    const std::string& reason, Deadline deadline) {
-  // First, as creation takes longer; and by all, as each rank may have an NCCL of its own.
+  // First, as creation takes longer; and by all, so that no rank goes another way.
   NL_TRY(agree(*known, memories.windows_tested, deadline));
   return memories.windows(known, reason);
-}
-
-// A rank that cannot meet knows it at once and the others only when their time is over, which must leave them
-// enough to hear of it.
-constexpr std::chrono::seconds kMeeting{10};
-
-Result<std::unique_ptr<Exchange>> meet(Exchange& known, Deadline deadline) {
-  const auto limit = std::min<std::chrono::nanoseconds>(kMeeting, deadline.left() / 2);
-  auto met = bootstrap::meet_known_ranks(known, Deadline::after(limit));
-  NL_TRY(agree(known, met.status(), deadline));
-  return met;
 }
 
 }  // namespace
@@ -81,7 +73,7 @@ Created create_on_nccl_memory(std::shared_ptr<Exchange> known, const NcclMemorie
     reason = made.status().text();
     NL_TRY(agree(*known, memories.may_do_without.with_context(reason), deadline));
   }
-  auto met = meet(*known, deadline);
+  auto met = bootstrap::meet_known_ranks(*known, deadline);
   NL_TRY(met.status().with_context(reason));
   known.reset();
   Created made = memories.vmm(std::move(*met), reason, wish == Wish::vmm);

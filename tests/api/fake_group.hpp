@@ -36,6 +36,7 @@ struct FakePair {
   std::array<int, 2> devices = {0, 1};
   int nranks = 2;  // 1: the first alone
   fault_points::Hook on_rank_1 = {};
+  bool by_nvlink = false;  // of the plan for the heap
   // Of rank r; null: no rank has one.
   std::function<std::unique_ptr<runtime::Fallback>(int rank)> fallback = {};
 };
@@ -56,9 +57,9 @@ inline std::vector<Created> create_pair(const FakePair& pair) {
       const auto i = static_cast<std::size_t>(rank);
       const fault_points::Planted planted(
           rank == 1 && pair.on_rank_1 ? pair.on_rank_1 : [](const fault_points::Point&) { return Status(); });
-      created[i] =
-          runtime::CudaCommunicator::create(std::move(exchanges[i]), pair.devices[i], {make_heap},
-                                            pair.options, pair.fallback ? pair.fallback(rank) : nullptr);
+      created[i] = runtime::CudaCommunicator::create(
+          std::move(exchanges[i]), pair.devices[i], {.make = make_heap, .by_nvlink = pair.by_nvlink},
+          pair.options, pair.fallback ? pair.fallback(rank) : nullptr);
       // When putting it back is what fails there is nobody to tell.
       if (fake_cuda::failed_call() != "cudaSetDevice") {
         EXPECT_EQ(fake_cuda::current_device(), 0) << "the thread's device was not put back";
